@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import torch
 from attrs import field, frozen
@@ -66,7 +66,7 @@ class CpuBackend(TorchBackend):
                 counted = self._count_products(block)
         return super().count(block) if counted is None else counted
 
-    def gathers(self, lists: ChunkLists) -> bool:
+    def _gathers(self, lists: ChunkLists) -> bool:
         """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
         scorer, tables = lists.scorer, lists.tables.values()
         tensors = [
@@ -88,8 +88,10 @@ class CpuBackend(TorchBackend):
             and cpu_counting.product_is_callable()
         )
 
-    def count_lists(self, lists: ChunkLists, cells: Mapping[Side, Cells]) -> dict[Side, Counted] | None:
-        chunks = GatheredChunks(lists, cells)
+    def count_lists(self, lists: ChunkLists, cells_of: Callable[[Side], Cells]) -> dict[Side, Counted] | None:
+        if not self._gathers(lists):
+            return None
+        chunks = GatheredChunks(lists, {side: cells_of(side) for side in lists.hidden})
         threads = BlockThreads.of_device(self.device)
         if not all(threads.map(chunks.count, threads.split(lists.num_chunks))):
             return None

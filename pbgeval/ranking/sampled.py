@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.backend import Backend, backend_for
-from pbgeval.ranking.block import Block, CandidateRows, ChunkLists, Counted, NotANumberError, QueryRows
+from pbgeval.ranking.block import Block, CandidateRows, Cells, ChunkLists, Counted, NotANumberError, QueryRows
 from pbgeval.ranking.certified import decided, signs_of
 from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import (
@@ -454,15 +454,17 @@ def count_sampled(
     backend = backend_for(
         group.relation.scorer, table.device, group.relation.dtype, keeps_scores=keeps_scores, num_cells=0
     )
-    chunk_lists = _chunk_lists(group, block, lists)
-    if backend.gathers(chunk_lists):
-        parts = {side: ChunkPart.select(group, block, side, of, slice(0, num_chunks)) for side, of in lists.items()}
-        cells = {side: (part.excluded, part.known, part.read[0]) for side, part in parts.items()}
-        found = backend.count_lists(chunk_lists, cells)
-        for hidden, counted in (found or {}).items():
+    parts: dict[Side, ChunkPart] = {}
+
+    def cells_of(side: Side) -> Cells:
+        parts[side] = part = ChunkPart.select(group, block, side, lists[side], slice(0, num_chunks))
+        return part.excluded, part.known, part.read[0]
+
+    found = backend.count_lists(_chunk_lists(group, block, lists), cells_of)
+    if found is not None:
+        for hidden, counted in found.items():
             _tally(parts[hidden], tallies[hidden], _scored(parts[hidden], counted, settings))
-        if found is not None:
-            return
+        return
     step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
     for start in range(0, num_chunks, step):
         chunks = slice(start, min(start + step, num_chunks))

@@ -5,7 +5,7 @@ Other backends take a faster way for the blocks that it serves, and this one for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from attrs import field, frozen
@@ -90,13 +90,18 @@ class TorchBackend:
         counts = self.count_scores(block, scores_KC, true.score_Q, true.score_Q)
         return self._counted(block, counts + self.duplicates_tie(block, true), true.score_Q, scores_KC)
 
-    def gathers(self, lists: ChunkLists) -> bool:
-        """Tell whether `count_lists` takes lists; else their rows are prepared and given to `count`."""
-        return False
+    def count_lists(self, lists: ChunkLists, cells_of: Callable[[Side], Cells]) -> dict[Side, Counted] | None:
+        """Count lists that name their candidates by id, on all sides at once, where that is faster.
 
-    def count_lists(self, lists: ChunkLists, cells: Mapping[Side, Cells]) -> dict[Side, Counted] | None:
-        """Count lists that name their candidates by id, on all sides at once; None: a score may be no number."""
-        raise NotImplementedError
+        Args:
+            lists: of some chunks.
+            cells_of: finds the special cells of a side's lists; asked only where the lists are counted here.
+
+        Returns:
+            What was found, by the side that is hidden. None: the rows must be prepared and given to `count`, since this
+            backend does not gather them, or a score is not a number and `count` names it.
+        """
+        return None
 
     def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
         """Count a block of which all scores are there: above `high_Q` is better, from `low_Q` up to it ties."""
