@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pbgeval.metrics.breakdown_names import (
-    MEASURES,
-)
+from pbgeval.metrics.breakdown_names import MEASURES
 from pbgeval.metrics.summary import weighted_sums
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import GroupedStats

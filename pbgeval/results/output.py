@@ -307,12 +307,12 @@ class OutputDirectory:
 
     def _prepare(self, provenance: Mapping[str, Any], *, overwrite: bool) -> None:
         """Put an earlier result aside, or tidy up after the run that goes on; say that a run is not complete."""
-        is_resumed = self._found() is not None and not overwrite
-        if self._found() is not None and overwrite:
+        is_there = self._found() is not None
+        if is_there and overwrite:
             self._put_aside()
         remove_files(self.path, [*self._temporary(self.path), *leftovers_of(self.path)])
         remove_scratch(self.path / SCRATCH)
-        if not is_resumed:
+        if overwrite or not is_there:
             write_incomplete(self.path, provenance, {}, self.owner.check)
 
     def _put_aside(self) -> None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence, Sized
 from functools import cached_property
 from operator import add, sub
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 import torch
@@ -19,9 +19,8 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.stats.keyed_sums import KeyedSums
-from pbgeval.stats.rank_types import RankType, doubled_rank
+from pbgeval.stats.rank_types import Array, RankType, doubled_rank
 
-Array = TypeVar("Array", Tensor, np.ndarray)
 MIN_REPEATED = 4096  # queries whose counts are looked through for equal ones
 CODES_PER_QUERY = 8  # most numbers that a table of what occurs may have; beyond, nothing is gained
 IndexLists = Sequence[Sequence[int] | Tensor | np.ndarray]
