@@ -107,7 +107,8 @@ def assert_told(error: EvalError) -> None:
 @pytest.mark.parametrize(
     ("name", "file"),
     [
-        *((name, "metrics.json") for name in ("everything", "plain", "sample", "estimates", "begun", "so far")),
+        pytest.param("everything", "metrics.json", marks=pytest.mark.slow),
+        *((name, "metrics.json") for name in ("plain", "sample", "estimates", "begun", "so far")),
         ("plain", "run.json"),
     ],
 )

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import file_bombs
+from tests.kit.bombs import opened
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_files_of_years_and_gigabytes_are_refused_within_limits_of_time_and_memory(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.file_bombs", str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    done, lines = opened(file_bombs, tmp_path)
 
     assert (done.returncode, [name for name, *_ in lines]) == (0, [*file_bombs.BOMBS]), done.stderr
     assert [line for line in lines if len(line) != 2 or not _is_one_reason(line[1])] == []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import pickle_bombs
+from tests.kit.bombs import opened
 
 REASONS = (
     "found: more objects, or more work, than tensors and plain values need: nothing was run; ",
@@ -22,16 +20,10 @@ REASONS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_pickles_of_years_and_gigabytes_are_refused_within_limits_of_time_and_memory(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pickle_bombs", str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    done, lines = opened(pickle_bombs, tmp_path)
 
     assert (done.returncode, list(dict.fromkeys(name for name, *_ in lines))) == (0, list(pickle_bombs.PICKLES)), (
         done.stderr
