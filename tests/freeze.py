@@ -165,7 +165,7 @@ TINY: Mapping[str, tuple[str, ...]] = {
     },
     "unset": (),
     "loss": ("compute_loss=True", "metrics=rank"),
-    "ndcg and all": ("candidates=all", "metrics=rank,auc,ndcg,average_precision,classification", "hits_at=1,2,7"),
+    "classification": ("candidates=all", "metrics=rank,auc,average_precision,classification", "hits_at=1,2,7"),
     "pessimistic": ("rank_type=pessimistic", "candidates=all"),
     "one side": ("disable_lhs_negs=True", "candidates=sampled"),
     "top k": ("candidates=all", "save_topk=7", "filter_paths=edges"),

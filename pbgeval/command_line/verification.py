@@ -28,7 +28,7 @@ from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.provenance import provenance_of
 from pbgeval.metrics import classification
 from pbgeval.metrics.breakdown_names import POPULARITY
-from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
+from pbgeval.metrics.registry import find_metric
 from pbgeval.metrics.topk_metrics import TOPK_METRICS
 from pbgeval.notation import Bucket, WorkUnit, values_between
 from pbgeval.progress import Observer
@@ -126,7 +126,7 @@ def verify(
         numberer = EdgeNumberer(inputs)
         kept = {(index, bucket): kept_rows(numberer, inputs.buckets[index][bucket]) for index, bucket in saved.ranks}
         of = inputs.config  # where the result fixes the sample of edges
-        is_fixed = any(key is not None for key in (of.sample_edges, of.target_error, of.taxonomy_path))
+        is_fixed = any(key is not None for key in (of.sample_edges, of.target_error))
         is_fixed = is_fixed or of.pbg_semantics or "sampled" in inputs.candidates or inputs.featurized
     again = _Again(loaded, saved, kept, is_fixed, workers, device, observer)
     honest = 0.0 if loaded.precision == "certified" else ROUNDING * share
@@ -202,9 +202,7 @@ def _figures_of_ranks(report: Result, inputs: Inputs, saved: SavedRun) -> tuple[
     for where, told, true in _differences(claimed, found):
         name = where.rpartition(".")[2]
         if true == ABSENT:
-            is_unknown = (inputs.types is not None and name.startswith(NDCG_PREFIXES)) or (
-                name == "loss" and config.compute_loss
-            )
+            is_unknown = name == "loss" and config.compute_loss
         elif name in METRICS:
             is_unknown = told is None and name == "macro_metrics"  # the run did not count keys
         else:  # of scores, or not saved

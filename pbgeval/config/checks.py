@@ -428,12 +428,6 @@ CHECKS: tuple[Check, ...] = (
         "ranks of relations are not certified; use precision = 'float32' or 'float64'",
         "precision",
     ),
-    rule(
-        "known_until",
-        lambda c: c.known_until is not None and c.taxonomy_path is not None,
-        "does not work with taxonomy_path, because a query for types has the answers of all times; remove one of them",
-        "taxonomy_path",
-    ),
     _known_until,
     rule(
         "degree_power",

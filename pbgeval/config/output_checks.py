@@ -19,7 +19,6 @@ from pbgeval.metrics.names import (
     OGB_CUTOFFS,
     PRESETS,
     PROTOCOLS,
-    Selection,
     UnknownMetricError,
     check_name,
     target_keys,
@@ -62,7 +61,6 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
                 [*(side.label for side in config.sides), "both"],
                 sorted(set(config.hits_at)),
                 with_loss=config.compute_loss,
-                with_types=config.taxonomy_path is not None,
             )
         except UnknownMetricError as error:
             yield Fault(
@@ -70,18 +68,6 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
                 f"{error}; use {groups} or the name of a metric",
                 (("hits_at",), ("compute_loss",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
             )
-
-
-def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
-    for index, name in enumerate(config.metrics if config.taxonomy_path is None else ()):
-        yield from refuse(
-            ("metrics", index),
-            (
-                Selection.from_names([name]).ndcg,
-                f"{show(name)} needs a hierarchy of types; set taxonomy_path",
-                "taxonomy_path",
-            ),
-        )
 
 
 def _estimates(config: EvalConfig) -> Iterator[Fault]:
@@ -222,8 +208,6 @@ def _sinks(config: EvalConfig) -> Iterator[Fault]:
         yield from refuse(("sinks", index), (message is not None, str(message)))
 
 
-_ONLY_AMONG_ALL = "needs candidates = 'all' without candidate_path"
-
 OUTPUT_CHECKS: tuple[Check, ...] = (
     _memory,
     rule(
@@ -234,43 +218,6 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     ),
     _target_metric,
     _metrics,
-    _type_metrics,
-    rule(
-        "taxonomy_path",
-        lambda c: c.taxonomy_path is not None and not c.type_relations,
-        "needs type_relations: name the relations whose right-hand side is a type",
-        "type_relations",
-    ),
-    rule(
-        "taxonomy_path",
-        lambda c: c.taxonomy_path is not None and c.candidates != "all",
-        _ONLY_AMONG_ALL,
-        "candidates",
-    ),
-    rule(
-        "taxonomy_path",
-        lambda c: c.taxonomy_path is not None and c.candidates == "all" and c.candidate_path is not None,
-        _ONLY_AMONG_ALL,
-        "candidate_path",
-    ),
-    rule(
-        "taxonomy_path",
-        lambda c: c.taxonomy_path is not None and c.sample_edges is not None,
-        "needs all edges, because a query for types is judged by all its true types; remove sample_edges",
-        "sample_edges",
-    ),
-    rule(
-        "taxonomy_path",
-        lambda c: c.taxonomy_path is not None and c.target_error is not None,
-        "needs all edges, because a query for types is judged by all its true types; remove target_error",
-        "target_error",
-    ),
-    rule(
-        "taxonomy_path",
-        lambda c: c.taxonomy_path is not None and c.disable_rhs_negs,
-        "types are on the right-hand side, which disable_rhs_negs leaves out; set it to False",
-        "disable_rhs_negs",
-    ),
     _estimates,
     _preset,
     rule(

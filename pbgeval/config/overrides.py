@@ -145,7 +145,6 @@ _PATHS = {
     "candidate_path": "directory",
     "relation_groups": "file",
     "dictionary_path": "directory",
-    "taxonomy_path": "file",
     "scratch_path": "directory",
 }
 _OF_MODEL = ("entity_path", "checkpoint_path")  # which may be empty where there is a model

@@ -455,21 +455,12 @@ class EvalConfig:
         "Disk space for temporary copies on each host, for example 100GB. Files that do not fit are read "
         "remotely. Unset: half of the free space.",
     )
-    taxonomy_path: str | None = key(
-        None,
-        EVALUATION,
-        "File with the hierarchy of entity types, one type<TAB>depth<TAB>parent per line. Adds NDCG for queries "
-        "that predict types.",
-    )
-    type_relations: list[str] | None = key(
-        None, EVALUATION, "Relations whose right-hand side is a type in taxonomy_path."
-    )
 
     # output
     metrics: list[str] = key(
         lambda: ["rank", "auc"],
         OUTPUT,
-        "Metrics to report: families (rank, auc, average_precision, ndcg, classification, estimates) or "
+        "Metrics to report: families (rank, auc, average_precision, classification, estimates) or "
         "single metrics by any of their names (see kgeval-dist metrics), optionally with side and rank type "
         "in front. estimates predicts the metrics of candidates=partition from sampled candidates, and needs "
         "num_batch_negs=0.",

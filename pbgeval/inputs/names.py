@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import os
 import re
 from collections import Counter, defaultdict
@@ -22,10 +21,8 @@ from attrs import Factory, field, frozen
 from pbgeval.config import EvalConfig, read_relation_groups
 from pbgeval.config.loading import IN_MEMORY
 from pbgeval.errors import ConfigError, Faults, StorageError
-from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.models.labels import OF_RELATIONS, labels_beside, read_labels
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, grouped
-from pbgeval.ranking.type_gains import TypeEntities
 from pbgeval.storage.entities import read_entity_names, read_relation_names
 from pbgeval.storage.text import listed
 
@@ -141,78 +138,6 @@ def relation_groups(config: EvalConfig, num_relations: int) -> dict[str, np.ndar
     return groups
 
 
-# `taxonomy_path` and `type_relations` -> the relations that ask for types, and which entities are types.
-
-
-@frozen(eq=False)
-class TypeQueries:
-    """The queries for types: the relations that ask, and the entities that are types."""
-
-    relations: np.ndarray  # int64: sorted ids
-    entities: TypeEntities
-
-    @property
-    def digest(self) -> str:
-        """What the files and names stand for, for the provenance."""
-        taxonomy = self.entities.taxonomy
-        related_n = (array for type_ in range(len(taxonomy.names)) for array in taxonomy.related([type_]))
-        parts = (self.relations, self.entities.number_T, self.entities.type_T, taxonomy.depth_T, *related_n)
-        return _digest(parts, json.dumps(taxonomy.names).encode())
-
-
-def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relations: int) -> TypeQueries | None:
-    """Read the hierarchy and find its types among the entities; None if none is set.
-
-    Raises:
-        ConfigError: a relation is unknown, or no entity on its right-hand side is a type, or several have one's name.
-        StorageError: a file cannot be read, or does not hold what it should.
-    """
-    if config.taxonomy_path is None or config.type_relations is None:
-        return None
-    where = _where(config, "type_relations")
-    relations = read_relation_vocabulary(config, num_relations).find(config.type_relations, where)
-    taxonomy = Taxonomy.read(config.taxonomy_path)
-    schemas = {0} if config.dynamic_relations else set(relations.tolist())
-    answers = sorted({config.relations[schema].rhs for schema in schemas})
-    found: dict[int, int] = {}  # number -> type
-    faults = Faults()
-    for of_type in answers:
-        own: dict[int, int] = {}
-        named = entity_names(Path(config.entity_path), numbering, of_type)
-        for number, name in ((first + row, name) for first, names in named for row, name in enumerate(names)):
-            type_ = taxonomy.find(name)
-            if type_ is None:
-                continue
-            if type_ in own:
-                faults.append(f"{where}: expected one entity of type '{of_type}' called '{name}', found several")
-            own[type_] = number
-        if not own:
-            faults.append(
-                f"{where}: expected entities of type '{of_type}' that are called as types of {config.taxonomy_path},"
-                f" found none; names are in {config.entity_path}/entity_names_{of_type}_<partition>.json"
-            )
-        found |= {number: type_ for type_, number in own.items()}
-    faults.raise_any(ConfigError)
-    number_T, type_T = np.array(sorted(found.items()), np.int64).T.copy()
-    return TypeQueries(relations, TypeEntities(taxonomy, number_T, type_T))
-
-
-def entity_names(
-    entity_path: Path, numbering: EntityNumbering, entity_type: str | None = None
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the names of each partition (of a type) that has some, after the number of its first entity.
-
-    Raises:
-        StorageError: a file of names cannot be read, or has not one per entity.
-    """
-    for slot, (of_slot, partition) in enumerate(numbering.slots):
-        first, stop = numbering.range_of_slot(slot)
-        is_asked = entity_type in (None, of_slot)
-        names = read_entity_names(entity_path, of_slot, partition, stop - first) if is_asked else None
-        if names is not None:
-            yield first, names
-
-
 # `restrict_*`, `head_candidates` and `tail_candidates` -> numbers of entities and ids of relations.
 #
 # An entity is named as entity_names_<type>_<partition>.json names it, or as `type:partition:row`, which always means
@@ -280,8 +205,8 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
     return Restrictions(allowed, relations, of_side)
 
 
-def _digest(parts: Iterable[np.ndarray | None], before: bytes = b"") -> str:
-    digest = hashlib.sha256(before)
+def _digest(parts: Iterable[np.ndarray | None]) -> str:
+    digest = hashlib.sha256()
     for part in parts:
         digest.update(b"-" if part is None else b"%d:" % part.size + part.astype("<i8").tobytes())
     return digest.hexdigest()
@@ -289,6 +214,19 @@ def _digest(parts: Iterable[np.ndarray | None], before: bytes = b"") -> str:
 
 def _where(config: EvalConfig, key: str) -> str:
     return f"{config.source.name}: {key}" if config.source else key
+
+
+def _entity_names(entity_path: Path, numbering: EntityNumbering) -> Iterator[tuple[int, list[str]]]:
+    """Yield the names of each partition that has some, after the number of its first entity.
+
+    Raises:
+        StorageError: a file of names cannot be read, or has not one per entity.
+    """
+    for slot, (entity_type, partition) in enumerate(numbering.slots):
+        first, stop = numbering.range_of_slot(slot)
+        names = read_entity_names(entity_path, entity_type, partition, stop - first)
+        if names is not None:
+            yield first, names
 
 
 @frozen
@@ -313,14 +251,14 @@ class _Entities:
         wanted = {name for names in lists.values() for name in names if self._address(name) is None}
         places: dict[str, list[int]] = defaultdict(list)  # the numbers of the entities that have each name
         has_names = False
-        for first, known in entity_names(self.entity_path, self.numbering) if wanted else ():
+        for first, known in _entity_names(self.entity_path, self.numbering) if wanted else ():
             has_names = True
             for row, name in enumerate(known):
                 if name in wanted:
                     places[name].append(first + row)
         unknown = sorted(wanted - places.keys())[:MAX_NEAREST]
         close: dict[str, list[str]] = defaultdict(list)  # the nearest known names to each unknown one
-        for _, known in entity_names(self.entity_path, self.numbering) if unknown else ():
+        for _, known in _entity_names(self.entity_path, self.numbering) if unknown else ():
             for name in unknown:
                 similar = [other for other in known if abs(len(other) - len(name)) <= 2][:_MAX_COMPARED]
                 close[name] += difflib.get_close_matches(name, similar, n=1)

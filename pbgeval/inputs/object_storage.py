@@ -151,7 +151,7 @@ def _copy_small(config: EvalConfig, url: str, path: Path, room: _Room) -> Iterat
     types = "|".join(map(re.escape, config.used_entity_types))
     large = re.compile(rf"edges_[0-9]+_[0-9]+\.h5|embeddings_({types})_[0-9]+\.v{version}\.h5")
     has_named_edges = any(map(names_file_of_edges, edge_paths(config)))
-    lists = config.restrict_entities or config.head_candidates or config.tail_candidates or config.taxonomy_path
+    lists = config.restrict_entities or config.head_candidates or config.tail_candidates
     names = r"|entity_names_.*\.json" if lists or config.save_topk or has_named_edges else ""  # which may be large
     small = re.compile(
         rf"model\.v{version}\.h5|entity_count_.*\.txt|dynamic_rel_count\.txt|dynamic_rel_names\.json|left_out\.json{names}"

@@ -27,7 +27,7 @@ from pbgeval.errors import (
     raise_first,
 )
 from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model
-from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
+from pbgeval.inputs.names import Restrictions, read_restrictions
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.notation import Bucket, EntityNumbering, Side, T
 from pbgeval.ranking.settings import Relation
@@ -60,7 +60,6 @@ class Inputs:
     model: Model | None = field(default=None, repr=False)  # in place of a checkpoint
     restrictions: Restrictions = field(factory=Restrictions, repr=False)
     candidate_files: tuple[dict[Bucket, CandidateFile], ...] = ()  # of each edge path, where candidates are given
-    types: TypeQueries | None = field(default=None, repr=False)  # None: no types are evaluated
     left_out: Mapping[str, LeftOut] = field(factory=dict)  # by path of edges, where an import has left out some
 
     @property
@@ -219,7 +218,6 @@ def open_inputs(
         model,
         restrictions=read_restrictions(config, numbering, num_relations),
         candidate_files=given or (),
-        types=read_type_queries(config, numbering, num_relations),
         left_out={path: found for path, found in left_out.items() if found is not None},
     )
 

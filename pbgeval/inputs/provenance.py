@@ -139,7 +139,6 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
             for (entity_type, partition), rows in sorted(inputs.embeddings.items(), key=itemgetter(0))
         },
         "model": _digest_of_model(inputs),
-        **({} if inputs.types is None else {"types": inputs.types.digest}),
         **({} if not inputs.left_out else {"left_out": _left_out(inputs)}),
     }
     return {

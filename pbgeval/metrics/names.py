@@ -18,8 +18,6 @@ from pbgeval.metrics.registry import (
     FAMILIES,
     FROM_ZERO,
     METRICS,
-    NDCG_FAMILIES,
-    NDCG_PREFIXES,
     OPTIONAL_FAMILIES,
     PYKEEN,
     SHARE,
@@ -27,7 +25,6 @@ from pbgeval.metrics.registry import (
     SYNONYMS,
     Definition,
     Metric,
-    find_definition,
     find_metric,
     known_rank_metrics,
     metric_key,
@@ -42,7 +39,7 @@ POOLED_HITS = "pooled_hits_at_"  # a cut-off follows
 WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *classification.NAMES)  # the area under the ROC curve is `auc`
 OF_LISTS = ("recall", "precision", "f1", "map", "ndcg", "mrr", "hit_ratio")  # at k: the section `topk_metrics`
 _OF_CLASSIFICATION = {**{name: name for name in classification.NAMES}, **classification.SYNONYMS}
-_CUTOFF = re.compile(rf"(?:{'|'.join((*(family.prefix for family in FAMILIES), *NDCG_PREFIXES))})([0-9]+)")
+_CUTOFF = re.compile(rf"(?:{'|'.join(family.prefix for family in FAMILIES)})([0-9]+)")
 
 
 class UnknownMetricError(KeyError):
@@ -63,7 +60,7 @@ class MetricName:
     @property
     def key(self) -> str:
         """The key of a report."""
-        if self.metric in WITHOUT_RANK_TYPE or self.metric.startswith((POOLED_HITS, *NDCG_PREFIXES)):
+        if self.metric in WITHOUT_RANK_TYPE or self.metric.startswith(POOLED_HITS):
             return f"{self.side}.{self.metric}"
         return f"{self.side}.{self.rank_type}.{self.metric}"
 
@@ -130,7 +127,7 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
     return f"; nearest: {', '.join(nearest)}" if nearest else "; kgeval-dist metrics lists them"
 
 
-# What the metrics are that have no rank type: of pools of scores, of a classifier, of graded gains, PBG's loss.
+# What the metrics are that have no rank type: of pools of scores, of a classifier, PBG's loss.
 
 OF_CONFUSION = f"{PYKEEN} ClassificationEvaluator, whose confusion matrix is transposed; Fawcett (2006)"
 
@@ -230,9 +227,8 @@ SCORE_METRICS: tuple[Definition, ...] = (
 
 
 RANK, AUC, AVERAGE_PRECISION, CLASSIFIER = "rank", "auc", "average_precision", "classification"
-NDCG = "ndcg"  # of the queries for types, where there is a hierarchy
 ESTIMATES = "estimates"  # from sampled candidates: a section of its own, none of whose metrics can be named alone
-METRIC_GROUPS = (RANK, AUC, AVERAGE_PRECISION, NDCG, CLASSIFIER, ESTIMATES)
+METRIC_GROUPS = (RANK, AUC, AVERAGE_PRECISION, CLASSIFIER, ESTIMATES)
 DEFAULT = (RANK, AUC)
 OGB_CUTOFFS = (1, 3, 10)  # of its lists of given negatives
 OGB_POOLED_CUTOFFS = (10, 20, 50, 100)  # of its pools of shared negatives
@@ -277,10 +273,10 @@ class Selection:
         return sorted(self.families | {".".join(filter(None, (of.side, of.rank_type, of.metric))) for of in self.parts})
 
     def has(self, key: str) -> bool:
-        """Return whether a key of metrics.json is chosen; loss and NDCG always are."""
+        """Return whether a key of metrics.json is chosen; the loss always is."""
         found = split(key)
-        always = found.metric == "loss" or found.metric.startswith(NDCG_PREFIXES)
-        return always or bool(self.families & _groups_of(found.metric)) or any(of.covers(found) for of in self.parts)
+        is_of_family = bool(self.families & _groups_of(found.metric))
+        return found.metric == "loss" or is_of_family or any(of.covers(found) for of in self.parts)
 
     def has_metric(self, metric: str) -> bool:
         """Whether a metric is chosen for any side and rank type."""
@@ -307,11 +303,6 @@ class Selection:
         return ESTIMATES in self.families
 
     @property
-    def ndcg(self) -> bool:
-        """Whether NDCG is asked for by name, so that there must be a hierarchy."""
-        return NDCG in self.families or any(part.metric.startswith(NDCG_PREFIXES) for part in self.parts)
-
-    @property
     def pooled_cutoffs(self) -> tuple[int, ...]:
         """The K of pooled hits that are chosen."""
         digits = [part.metric.removeprefix(POOLED_HITS) for part in self.parts if part.metric.startswith(POOLED_HITS)]
@@ -329,9 +320,7 @@ class Selection:
         return tuple(metric for metric in map(find_metric, names) if metric is not None)
 
 
-def check_name(
-    name: str, sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool, with_types: bool = False
-) -> None:
+def check_name(name: str, sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) -> None:
     """Refuse a name that is no family and no metric of a report.
 
     Args:
@@ -339,7 +328,6 @@ def check_name(
         sides: those that the report has.
         cutoffs: of its hits.
         with_loss: whether the loss is computed.
-        with_types: whether there are queries for types of a hierarchy.
 
     Raises:
         UnknownMetricError: says what is expected instead, and the nearest names.
@@ -362,10 +350,8 @@ def check_name(
         ),
         *(metric for metric in WITHOUT_RANK_TYPE if metric != "loss"),
     ]
-    of_types = [f"{family.prefix}{k}" for family in NDCG_FAMILIES for k in cutoffs if with_types]
     keys = [
         *(f"{side}.{metric}" for side in sides for metric in metrics),
-        *(f"{side}.{metric}" for side in ("tail", "both") for metric in of_types),
         *(["both.loss"] if with_loss else []),
     ]
     resolve(name, parts.rank_type or RankType.REALISTIC.value, keys)
@@ -378,7 +364,7 @@ def _groups_of(metric: str) -> set[str]:
     """Return the metric's groups; a metric computed only when named has none."""
     if metric.startswith((POOLED_HITS, *_OPTIONAL)):
         return set()
-    return _GROUPS_OF.get(metric, {NDCG} if metric.startswith(NDCG_PREFIXES) else {RANK})
+    return _GROUPS_OF.get(metric, {RANK})
 
 
 _OPTIONAL = tuple(family.prefix for family in OPTIONAL_FAMILIES)
@@ -410,7 +396,7 @@ def metric_list(name: str | None = None) -> str:
     of_scores = {metric.name: metric for metric in SCORE_METRICS}
     is_of_lists = name.lower().replace("_at_", "@").partition("@")[0] in OF_LISTS
     of_lists = f"; topk_metrics = True gives {name} of the first k candidates: docs/metrics.md" if is_of_lists else ""
-    metric = of_scores.get(stands_for) or find_definition(parsed.metric)
+    metric = of_scores.get(stands_for) or find_metric(parsed.metric)
     if metric is None:
         keys = [*(known.name for known in known_rank_metrics((1, DEFAULT_CUTOFF))), *of_scores]
         raise UnknownMetricError(f"no metric '{name}'{nearest_names(parsed.metric, parsed, keys)}{of_lists}")
@@ -419,11 +405,7 @@ def metric_list(name: str | None = None) -> str:
 
 def listed_metrics() -> tuple[Definition, ...]:
     """Return every metric, a member for each family."""
-    of_ranks, of_types = (
-        [family.of_cutoff(DEFAULT_CUTOFF) for family in families]
-        for families in ((*FAMILIES, *OPTIONAL_FAMILIES), NDCG_FAMILIES)
-    )
-    return (*METRICS, *of_ranks, *SCORE_METRICS, *of_types)
+    return (*METRICS, *(family.of_cutoff(DEFAULT_CUTOFF) for family in ALL_FAMILIES), *SCORE_METRICS)
 
 
 def synonyms_of(metric: Definition) -> list[str]:

@@ -1,7 +1,9 @@
-"""Gains by position -> discounted cumulative gain, and its share of the best possible one (NDCG).
+"""Ranked lists of entity types and the true ones of each query -> NDCG with the gains of a hierarchy.
 
-Of queries for types of an evaluation it follows from levels of tied candidates; of ranked lists of types, from the
-gains of their places. Queries without anything to gain have no NDCG: they are counted, and left out of the mean.
+What the published code leaves open is settled here: the root says nothing, so it gains nothing and is not a true
+type; a type that the hierarchy does not have gains nothing and keeps its place; a repeated type counts where it comes
+first; a query without a list has an empty one, which is worth 0; one without a true type in the hierarchy has no
+NDCG, is counted, and is left out of the mean.
 Source: Jaervelin and Kekaelaeinen, "Cumulated gain-based evaluation of IR techniques" (ACM TOIS, 2002).
 """
 
@@ -16,10 +18,8 @@ import numpy as np
 import torch
 from attrs import field, frozen
 
-from pbgeval.metrics.registry import NDCG_FAMILIES
 from pbgeval.metrics.taxonomy import Taxonomy, TypeGain
-from pbgeval.notation import Floats, Integers
-from pbgeval.stats.groups import TypeStats
+from pbgeval.notation import Floats
 
 
 class Discount(Enum):
@@ -28,106 +28,6 @@ class Discount(Enum):
     STANDARD = "standard"  # log2(p + 1); scikit-learn, torchmetrics, trec_eval
     JK = "jk"  # 1 for p = 1, else log2(p): Jaervelin and Kekaelaeinen (2002) with b = 2; positions 1 and 2 count alike
 
-
-# Levels of tied candidates with their gains, and how many candidates have which gain -> NDCG of each query.
-#
-# Every operation is one of IEEE, in an order that does not depend on how many queries there are, so a query has the
-# same bits wherever it is computed.
-
-
-def ndcg_of_levels(
-    count_Qk: Integers,
-    gain_Qk: Integers,
-    ideal_QH: Integers,
-    gain_H: Integers,
-    cutoffs: Sequence[int],
-    discount: Discount,
-) -> Floats:
-    """Return NDCG at each cut-off, the mean over all orders of tied candidates, float64 (Q, cutoffs).
-
-    In [0, 1]; NaN where there is nothing to gain.
-
-    Args:
-        count_Qk: candidates of each level, best first, 0 beyond the last.
-        gain_Qk: sums of their gains, in the unit of `gain_H`.
-        ideal_QH: candidates of each gain.
-        gain_H: descending, none negative.
-        cutoffs: each from 1; levels hold at least as many candidates as the greatest, or all there are.
-        discount: of positions.
-    """
-    terms = [
-        1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2))
-        for p in range(1, max(cutoffs, default=1) + 1)
-    ]
-    weights = np.array([math.fsum(terms[:number]) for number in range(len(terms) + 1)])  # of the first places
-    found_QK = _discounted(count_Qk, gain_Qk / np.maximum(count_Qk, 1), weights, cutoffs)
-    ideal_QK = _discounted(ideal_QH, np.broadcast_to(gain_H.astype(np.float64), ideal_QH.shape), weights, cutoffs)
-    shares_QK = np.minimum(found_QK / np.where(ideal_QK > 0, ideal_QK, 1.0), 1.0)  # rounding alone could pass 1
-    return np.where(ideal_QK > 0, shares_QK, np.nan)
-
-
-def _discounted(count_Qn: Integers, mean_Qn: Floats, weights: Floats, cutoffs: Sequence[int]) -> Floats:
-    """Return the sums of mean gains over the positions that candidates fill, one group after the other."""
-    total_QK = np.zeros((len(count_Qn), len(cutoffs)))
-    cutoff_K = np.array(cutoffs, np.int64)
-    before_Q = np.zeros(len(count_Qn), np.int64)
-    for column in range(count_Qn.shape[1]):
-        after_Q = before_Q + count_Qn[:, column]
-        filled_QK = weights[np.minimum(after_Q[:, None], cutoff_K)] - weights[np.minimum(before_Q[:, None], cutoff_K)]
-        total_QK += mean_Qn[:, column, None] * filled_QK
-        before_Q = after_Q
-    return total_QK
-
-
-# Statistics of queries for types -> NDCG by the names of the registry.
-
-# (number of the gain in `TypeGain`, discount), as NDCG_FAMILIES has them
-VARIANTS = tuple((gain, discount) for gain in range(len(TypeGain)) for discount in (Discount.JK, Discount.STANDARD))
-
-
-def num_values(cutoffs: Sequence[int]) -> int:
-    """Return how many values a query has."""
-    return len(VARIANTS) * len(cutoffs)
-
-
-def type_values(
-    count_Qk: np.ndarray, gain_QkG: np.ndarray, ideal_QH: np.ndarray, gain_HG: np.ndarray, cutoffs: Sequence[int]
-) -> np.ndarray:
-    """Return every NDCG of queries, float64 (Q, `num_values`); all NaN where there is nothing to gain.
-
-    Args:
-        count_Qk: candidates of each level.
-        gain_QkG: sums of their gains, of each kind in the order of `TypeGain`.
-        ideal_QH: how many candidates have the gain of each distance.
-        gain_HG: gain at each distance.
-        cutoffs: k of NDCG@k.
-    """
-    return np.concatenate(
-        [
-            ndcg_of_levels(count_Qk, gain_QkG[:, :, gain], ideal_QH, gain_HG[:, gain], cutoffs, discount)
-            for gain, discount in VARIANTS
-        ],
-        axis=1,
-    )
-
-
-def type_metrics(stats: TypeStats, cutoffs: Sequence[int], relation: int | None = None) -> dict[str, float | None]:
-    """Return the mean NDCG of the queries of a relation, or of all: `ndcg_jk_at_10` and its like."""
-    return dict(
-        zip(
-            [f"{family.prefix}{cutoff}" for family in NDCG_FAMILIES for cutoff in cutoffs],
-            stats.means(relation),
-            strict=True,
-        )
-    )
-
-
-# Ranked lists of entity types and the true ones of each query -> NDCG with the gains of a hierarchy.
-#
-# What the published code leaves open is settled here: the root says nothing, so it gains nothing and is not a true
-# type; a type that the hierarchy does not have gains nothing and keeps its place; a repeated type counts where it comes
-# first; a query without a list has an empty one, which is worth 0; one without a true type in the hierarchy has no
-# NDCG.
 
 DEFAULT_CUTOFFS = (1, 3, 5, 10)
 

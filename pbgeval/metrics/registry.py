@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import cache
 from math import exp, expm1, sqrt
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 from attrs import frozen
@@ -351,39 +350,18 @@ ADJUSTED_METRICS = (
 )
 
 
-# What NDCG of the types of a hierarchy is, for people.
-
-
-def ndcg_at(gain: str, discount: str, cutoff: int) -> Definition:
-    """Return NDCG of the types of a hierarchy, at a cut-off."""
-    of_type = "1 - d / depth" if gain == "linear" else "2^-d"
-    divisor = "1 at p = 1, then log2(p)" if discount == "jk" else "log2(p + 1)"
-    return Definition(
-        f"{'' if gain == 'linear' else 'exponential_'}ndcg_{discount}_at_{cutoff}",
-        (),
-        1,
-        SHARE,
-        "depends on the gains",
-        f"DCG / ideal DCG of the {cutoff} best types; gain {of_type} at distance d of a true one; discount {divisor}",
-        "Balog and Neumayer (2012)" + ("; Järvelin and Kekäläinen (2002)" if discount == "jk" else ""),
-    )
-
-
 DEFAULT_CUTOFF = 10  # what PyKEEN means by "hits@k"; its member stands for a family in lists
 MAX_CUTOFF_DIGITS = 15  # beyond, a cut-off is not exact as a float
 
 
-Member = TypeVar("Member", bound=Definition)
-
-
 @frozen(eq=False)
-class MetricFamily(Generic[Member]):
+class MetricFamily:
     """Metrics that differ by their cut-off K, from 1."""
 
     prefix: str  # of their names; the cut-off follows
     words: tuple[str, ...]  # that may stand in place of the prefix, before "_at_", "@", "_at" or nothing
     names: tuple[str, ...]  # further names of the member with the default cut-off
-    of_cutoff: Callable[[int], Member]
+    of_cutoff: Callable[[int], Metric]
 
     def cutoff_of(self, name: str) -> int | None:
         """Return the cut-off that a name means: hits_at_3, hits@3, h@3, r3; hits@k is hits at 10."""
@@ -405,7 +383,7 @@ METRICS: tuple[Metric, ...] = (
     *METRICS_WITHOUT_EXPECTATION,
     *ADJUSTED_METRICS,
 )
-FAMILIES: tuple[MetricFamily[Metric], ...] = (
+FAMILIES: tuple[MetricFamily, ...] = (
     MetricFamily("hits_at_", ("hits", "h", "r"), (), hits_at),
     MetricFamily(
         "adjusted_hits_at_",
@@ -421,28 +399,10 @@ FAMILIES: tuple[MetricFamily[Metric], ...] = (
     ),
 )
 # Not among the metrics of every report: they are there when asked for.
-OPTIONAL_FAMILIES: tuple[MetricFamily[Metric], ...] = (
+OPTIONAL_FAMILIES: tuple[MetricFamily, ...] = (
     MetricFamily("mean_reciprocal_rank_at_", ("mean_reciprocal_rank", "mrr", "ihmr"), (), mean_reciprocal_rank_at),
 )
-# Of the queries for types, where there is a hierarchy: linear gain and discount jk, the task's own, need no more words.
-NDCG_FAMILIES: tuple[MetricFamily[Definition], ...] = (
-    MetricFamily("ndcg_jk_at_", ("ndcg_jk", "ndcg"), ("ndcg",), partial(ndcg_at, "linear", "jk")),
-    MetricFamily("ndcg_standard_at_", ("ndcg_standard",), (), partial(ndcg_at, "linear", "standard")),
-    MetricFamily(
-        "exponential_ndcg_jk_at_",
-        ("exponential_ndcg_jk", "exponential_ndcg"),
-        (),
-        partial(ndcg_at, "exponential", "jk"),
-    ),
-    MetricFamily(
-        "exponential_ndcg_standard_at_",
-        ("exponential_ndcg_standard",),
-        (),
-        partial(ndcg_at, "exponential", "standard"),
-    ),
-)
-ALL_FAMILIES: tuple[MetricFamily[Any], ...] = (*FAMILIES, *OPTIONAL_FAMILIES, *NDCG_FAMILIES)
-NDCG_PREFIXES = tuple(family.prefix for family in NDCG_FAMILIES)
+ALL_FAMILIES = (*FAMILIES, *OPTIONAL_FAMILIES)
 SYNONYMS = MappingProxyType({synonym: metric.name for metric in METRICS for synonym in metric.synonyms})
 _BY_NAME = MappingProxyType({metric.name: metric for metric in METRICS})
 
@@ -460,14 +420,8 @@ def metric_key(name: str) -> str:
     return SYNONYMS.get(name, name)
 
 
-def find_definition(name: str) -> Definition | None:
-    """Return the metric of ranks or types with a name as in `metric_key`, or None."""
+def find_metric(name: str) -> Metric | None:
+    """Return the rank metric of a name as `metric_key` takes it; None if there is none."""
     key = metric_key(name)
     cutoffs = ((family, family.cutoff_of(key)) for family in ALL_FAMILIES)
     return next((family.of_cutoff(k) for family, k in cutoffs if k is not None), _BY_NAME.get(key))
-
-
-def find_metric(name: str) -> Metric | None:
-    """Return the rank metric of a name as `metric_key` takes it; None if there is none."""
-    found = find_definition(name)
-    return found if isinstance(found, Metric) else None

@@ -33,25 +33,6 @@ class TypeGain(Enum):
 
 
 @frozen(eq=False)
-class TypePairs:
-    """The types related to each of some true types."""
-
-    num_types: int  # of the hierarchy
-    code_n: Integers  # ascending: true type * num_types + related type
-    distance_n: Integers
-
-    def distances(self, true_P: Integers, type_P: Integers) -> Integers:
-        """Return the distance of each type of a true one, int64 (P,); -1: infinite, or one is negative, no type."""
-        distance_P = np.full(len(true_P), -1, np.int64)
-        if self.code_n.size:
-            code_P = true_P * self.num_types + type_P
-            at_P = np.minimum(np.searchsorted(self.code_n, code_P), self.code_n.size - 1)
-            is_related_P = (self.code_n[at_P] == code_P) & (true_P >= 0) & (type_P >= 0)
-            distance_P[is_related_P] = self.distance_n[at_P[is_related_P]]
-        return distance_P
-
-
-@frozen(eq=False)
 class Taxonomy:
     """The types below the root; a type is addressed by its index in `names`."""
 
@@ -105,12 +86,6 @@ class Taxonomy:
         order = np.lexsort((distance_n, type_n))
         nearest = order[begins(type_n[order])]
         return type_n[nearest], distance_n[nearest]
-
-    def pairs(self, true: Iterable[int]) -> TypePairs:
-        """Return the types related to each of some true types, to be looked up by the million."""
-        related = [(type_, *self.related([type_])) for type_ in sorted(set(true))]
-        parts = [np.stack([type_ * len(self.names) + type_n, distance_n]) for type_, type_n, distance_n in related]
-        return TypePairs(len(self.names), *np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1))
 
     def share_a_branch(self, types: Iterable[int]) -> bool:
         """Whether one of some types is an ancestor of another."""

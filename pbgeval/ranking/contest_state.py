@@ -28,7 +28,6 @@ from pbgeval.ranking.query_edges import (
 )
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
-from pbgeval.ranking.type_gains import TypeGains, passing_cells, with_listed
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.certified import CertifiedComparator
@@ -154,6 +153,42 @@ def drawn_cells(
 # answers and the true entity stay in the list; known ones are marked. Recommendations leave out known ones.
 
 
+MAX_PASSING = 2  # times k: of a block's candidates for a key; where more beat the list so far, its k best are found
+
+
+def _passing_cells(
+    scores_KC: Tensor, floor_K: np.ndarray, k: int, out: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (row, column, score) of all cells that may be among the k best of their row, and perhaps of some others.
+
+    Args:
+        scores_KC: of a block.
+        floor_K: float64: whoever is below is none of them, as k others that a row has met are not.
+        k: at least 1.
+        out: (row, column) of cells that do not count.
+    """
+    num_rows, num_columns = scores_KC.shape
+    if out[0].size:
+        scores_KC = scores_KC.clone()
+        scores_KC[tuple(torch.from_numpy(index).to(scores_KC.device) for index in out)] = -torch.inf
+    floor_K1 = torch.from_numpy(floor_K).to(scores_KC.device, scores_KC.dtype).unsqueeze(1)
+    cells = (scores_KC >= floor_K1).nonzero(as_tuple=True)
+    if num_columns >= k and len(cells[0]) > MAX_PASSING * k * num_rows:
+        best_Kk = torch.topk(scores_KC, k, dim=1).values
+        cells = (scores_KC >= torch.maximum(floor_K1, best_Kk[:, -1:])).nonzero(as_tuple=True)
+    row, column, score = (of.cpu().numpy() for of in (*cells, scores_KC[cells].double()))
+    counts = ~np.isin(row * num_columns + column, out[0] * num_columns + out[1])
+    return row[counts], column[counts], score[counts]
+
+
+def _with_listed(
+    keys: np.ndarray, is_listed_Kk: np.ndarray, key_n: np.ndarray, *columns: tuple[np.ndarray, np.ndarray]
+) -> list[np.ndarray]:
+    """Return what is in the lists of some keys, and then further candidates: their keys, and columns of both."""
+    listed_n = (np.concatenate([table_Kk[keys][is_listed_Kk], column_n]) for table_Kk, column_n in columns)
+    return [np.concatenate([np.repeat(keys, is_listed_Kk.sum(1)), key_n]), *listed_n]
+
+
 @define
 class TopCandidates:
     """The best candidates of the keys of one contest so far."""
@@ -187,7 +222,7 @@ class TopCandidates:
         known_key, nobody = first_key + known_row, np.zeros(known_row.shape, bool)
         is_out = nobody if self.is_answer is None else ~self.is_answer(known_key, numbers_C[known_column])
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
-        row, column, score = passing_cells(
+        row, column, score = _passing_cells(
             scores_KC,
             self.score_Kk[first_key : first_key + num_keys, -1],
             self.score_Kk.shape[1],
@@ -200,7 +235,7 @@ class TopCandidates:
         """Let further candidates compete, given one by one."""
         keys = distinct(key)
         columns = (self.score_Kk, score), (self.number_Kk, number), (self.known_Kk, known)
-        key, score, number, known = with_listed(keys, self.number_Kk[keys] >= 0, key, *columns)
+        key, score, number, known = _with_listed(keys, self.number_Kk[keys] >= 0, key, *columns)
         order = np.lexsort((number, -score, key))
         key, score, number, known = key[order], score[order], number[order], known[order]
         place = np.arange(key.size) - np.searchsorted(key, key)
@@ -227,24 +262,17 @@ class ContestResult:
     counts_NQ: Tensor  # int64: the rows of `QueryCounts`
     scores: ScoreCollector = field(factory=ScoreCollector)
     top: TopCandidates | None = None
-    gains: TypeGains | None = None  # of its queries for types
     pooled: PooledScores | None = None  # None: pools are kept, or sampled, or not asked for
-
-    @property
-    def sinks(self) -> list[TopCandidates | TypeGains]:
-        """What takes every score of a block."""
-        return [sink for sink in (self.top, self.gains) if sink is not None]
 
     def empty(self) -> ContestResult:
         """Return the result of the same queries before they have met any candidate."""
         top = self.top and TopCandidates.zero(self.top.score_Kk.shape, self.top.is_answer)
-        gains = self.gains and TypeGains.zero(self.gains.truth, self.gains.k, filtered=self.gains.filtered)
         pooled = self.pooled and self.pooled.empty()
-        return ContestResult(torch.zeros_like(self.counts_NQ), top=top, gains=gains, pooled=pooled)
+        return ContestResult(torch.zeros_like(self.counts_NQ), top=top, pooled=pooled)
 
     @property
-    def _parts(self) -> list[ScoreCollector | TopCandidates | TypeGains | PooledScores]:
-        return [self.scores, *self.sinks, *([] if self.pooled is None else [self.pooled])]
+    def _parts(self) -> list[ScoreCollector | TopCandidates | PooledScores]:
+        return [self.scores, *(part for part in (self.top, self.pooled) if part is not None)]
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of integers (n,), for `add_packed`."""

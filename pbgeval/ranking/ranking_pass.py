@@ -181,14 +181,13 @@ def _hand_over(work: RangeWork, block: QueryBlock, run: int, counted: Block, sco
     if state.pool is not None:
         of_known = None if known is None else _by_query(counted.queries.row_Q, known)
         _add_all(state.pool, block, scores_KC[row_Q], own_Q, of_known)
-    for sink in state.result.sinks:
-        skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
-        if skipped < scores_KC.shape[0]:
-            row_P, column_P = (index.numpy() for index in known or NO_CELLS)
-            first = np.searchsorted(row_P, skipped)  # rows ascend
-            of_rest = row_P[first:] - skipped, column_P[first:]
-            with state.lock:
-                sink.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, of_rest)
+    skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
+    if state.result.top is not None and skipped < scores_KC.shape[0]:
+        row_P, column_P = (index.numpy() for index in known or NO_CELLS)
+        first = np.searchsorted(row_P, skipped)  # rows ascend
+        of_rest = row_P[first:] - skipped, column_P[first:]
+        with state.lock:
+            state.result.top.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, of_rest)
 
 
 def _by_query(row_Q: Tensor, known: CellIndex) -> CellIndex:

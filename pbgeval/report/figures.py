@@ -108,7 +108,6 @@ def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
         f"{headline}.mean_rank": "mean rank",
         f"{headline}.mean_reciprocal_rank": "mean reciprocal rank",
         **_at_cutoffs(present, f"{headline}.hits_at_", "hits@"),
-        **_at_cutoffs(present, "ndcg_jk_at_", "NDCG of types at "),
         "query_auc": "AUC per query",
         "auc": "AUC pooled",
         "average_precision_score": "average precision",
@@ -209,19 +208,6 @@ def estimates_by_side(document: Mapping[str, Any]) -> list[DataTable]:
             "estimates-by-side",
         )
     ]
-
-
-def types_of(document: Mapping[str, Any]) -> DataTable:
-    """Return the figures of queries for entity types; no rows where no taxonomy was given."""
-    types = document.get("types") or {"metrics": {}, "num_queries": 0, "num_undefined": 0}
-    rows = fitting(((key, _exact(value)) for key, value in types["metrics"].items()), MAX_BYTES_OF_OTHERS)
-    return DataTable(
-        "Queries for entity types",
-        ("metric", "value"),
-        rows,
-        f"{types['num_queries']:,} queries have an NDCG, {types['num_undefined']:,} have none.",
-        "types",
-    )
 
 
 POPULARITY_TITLE = "Popularity in training"
@@ -325,7 +311,6 @@ def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
         *(f"{side}.{headline}.mean_reciprocal_rank" for side in SHOWN_SIDES),
         *(key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")),
         *(f"both.{headline}.{name}" for name in ("mean_rank", "adjusted_mean_rank_index")),
-        *(key for key in rows[0] if "ndcg" in key),
     ]
     shown = [key for key in wanted if any(row.get(key) is not None for row in rows)]
     if name == "relation" and count in rows[0]:

@@ -55,7 +55,6 @@ from pbgeval.report.figures import (
     ties_of,
     tiles_of,
     topk_of,
-    types_of,
 )
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
@@ -355,7 +354,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
                 *_with_rows(ties_of(document)),
                 *estimates_by_side(document),
             ),
-            _with_rows(edge_paths_of(document), types_of(document), estimates_of(document), every_metric(document)),
+            _with_rows(edge_paths_of(document), estimates_of(document), every_metric(document)),
         ),
     ]
     if document["complete"]:

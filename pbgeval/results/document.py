@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial, reduce
+from functools import cache, partial
 from itertools import groupby
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from pbgeval.metrics.breakdowns import GroupClasses, breakdown_rows
 from pbgeval.metrics.estimates import DrawSums, interval_of
 from pbgeval.metrics.intervals import Interval, SampleDesign
 from pbgeval.metrics.names import ALL_BY_DEFAULT, Selection
-from pbgeval.metrics.ndcg import type_metrics
 from pbgeval.metrics.summary import (
     SortedPools,
     Summary,
@@ -33,48 +31,10 @@ from pbgeval.notation import Side
 from pbgeval.ranking.tally import SideResult
 from pbgeval.results.output import HistogramRows, digest_of
 from pbgeval.results.result import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Result
-from pbgeval.stats.grouped import RELATION, GroupedStats
-from pbgeval.stats.groups import GroupKey, GroupStats, TypeStats
-from pbgeval.stats.rank_stats import RankStats, rank_metrics, sums_of_groups
+from pbgeval.stats.grouped import GroupedStats
+from pbgeval.stats.groups import GroupKey, GroupStats
+from pbgeval.stats.rank_stats import sums_of_groups
 from pbgeval.stats.ranks import QueryCounts, RankCounts
-
-# Statistics of queries for types -> their part of `metrics.json` and of relations.csv.
-
-
-def add_types(document: dict[str, Any], stats: RunStats, names: Sequence[str]) -> None:
-    """Put NDCG beside the other metrics, and a section about the queries for types; nothing where there are none.
-
-    Args:
-        document: the content of `metrics.json` without it.
-        stats: the statistics.
-        names: of all relations.
-    """
-    types = stats.filtered_types or stats.raw_types
-    if types is None or stats.raw_types is None:
-        return
-    cutoffs = stats.grouped.layout.cutoffs
-    for key, of_key in (("metrics", types), ("raw_metrics", stats.raw_types)):
-        if key in document:
-            found = type_metrics(of_key, cutoffs)
-            document[key] |= {f"{label}.{name}": value for label in ("tail", "both") for name, value in found.items()}
-    rows = stats.grouped.rows(RELATION)
-    ranks = reduce(
-        add,
-        (rows[relation][Side.RHS] for relation in types.relations if relation in rows),
-        RankStats.zero(stats.grouped.layout),
-    )
-    num_queries, num_undefined = types.counts()
-    document["types"] = {
-        "relations": [names[relation] for relation in types.relations],
-        "num_queries": num_queries,
-        "num_undefined": num_undefined,
-        "metrics": {
-            f"tail.{name}": value
-            for name, value in {**rank_metrics(ranks.total, cutoffs), **type_metrics(types, cutoffs)}.items()
-            if name != "query_auc"
-        },
-    }
-
 
 # Sums of what was drawn -> the section `estimates` of metrics.json.
 
@@ -126,8 +86,6 @@ class RunStats:
     raw: GroupStats
     filtered: GroupStats | None  # None: nothing is filtered
     grouped: GroupedStats  # of filtered figures where there are any: by relation, by frequency of the query key, ...
-    raw_types: TypeStats | None = None  # of queries for types of a hierarchy, where there are any
-    filtered_types: TypeStats | None = None  # None: no types, or nothing is filtered
     in_time: GroupStats | None = None  # None: no time-aware filter
 
     @property
@@ -276,7 +234,6 @@ def make_result(
         no_scores = SortedPools.from_groups(stats.in_time, context.auc_samples)
         of_ranks = evolve(context, selection=context.selection.of_ranks)
         document["time_filtered_metrics"] = _summaries(stats.in_time, no_scores, of_ranks)(with_loss=False).metrics
-    add_types(document, stats, context.classes.names)
     return Result(
         document | ({"refused": total.refused} if total.refused else {}),
         run,
@@ -333,20 +290,9 @@ def _summaries(groups: GroupStats, pools: SortedPools, context: ReportContext) -
 def _breakdown_tables(stats: RunStats, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Return the rows of each table of breakdowns, by name."""
     is_chosen = cache(context.selection.has)  # the same keys in every row
-    types = stats.filtered_types or stats.raw_types
-    cutoffs = stats.grouped.layout.cutoffs
-
-    def of_types(row: Mapping[str, Any]) -> dict[str, float | None]:
-        """Return further figures of a relation: None where it asks for no types."""
-        found = {} if types is None else type_metrics(types, cutoffs, row["relation_id"])
-        return {f"tail.{key}": value for key, value in found.items()}
-
     return {
         BREAKDOWN_FILES[name].removesuffix(".csv"): tuple(
-            {
-                **{key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)},
-                **(of_types(row) if name == "relation" else {}),
-            }
+            {key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)}
             for row in breakdown_rows(name, stats.grouped, context.classes, context.sides)
         )
         for name in context.breakdowns

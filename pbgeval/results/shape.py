@@ -110,7 +110,6 @@ _SECTIONS: Mapping[str, Shape] = {
             "answer_half_link": Items(Keys({**STRATUM, "metrics": FIGURES_AT_K})),
         },
     ),
-    "types": Keys({**dict.fromkeys(("num_queries", "num_undefined"), COUNT), "metrics": FIGURES}),
 }
 SO_FAR = Keys(_RESULT, _SECTIONS)
 FROM_LISTS = Keys({**_RESULT, "diagnostics": _SECTIONS["diagnostics"]}, _SECTIONS)  # the edges are in a file

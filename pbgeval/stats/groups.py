@@ -6,7 +6,6 @@ packed in one int64 tensor.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from pbgeval.notation import Bucket, Side, grouped
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.keyed_sums import KeyedSums, packed, unpacked
 from pbgeval.stats.pooled_counts import PooledCounts
-from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
 from pbgeval.stats.ranks import RankCounts
 
 # Scores -> what the pooled AUC compares, as order-preserving integers.
@@ -198,50 +197,3 @@ class GroupStats:
             self.pools[key] += ScorePool([next(arrays)], [next(arrays)])
         for path_and_side in self.counted:
             self.counted[path_and_side] += PooledCounts.unpack(arrays)
-
-
-# Values in [0, 1] of queries for types -> int64 sums by relation, which add over workers in any order.
-
-
-@frozen(eq=False)
-class TypeStats:
-    """Sums over the queries (keys) of each relation that asks for types."""
-
-    relations: tuple[int, ...]  # ids, ascending
-    table_RF: Tensor  # int64: queries with values, queries without; then of each value the sums of two limbs
-
-    @classmethod
-    def zero(cls, relations: tuple[int, ...], num_values: int) -> TypeStats:
-        return cls(relations, torch.zeros((len(relations), 2 + 2 * num_values), dtype=torch.int64))
-
-    def add(self, relation_Q: np.ndarray, values_QV: np.ndarray) -> None:
-        """Add queries.
-
-        Args:
-            relation_Q: ids.
-            values_QV: float64 in [0, 1], or all NaN: nothing to gain.
-        """
-        row_Q = np.searchsorted(np.array(self.relations), relation_Q)
-        defined_Q = ~np.isnan(values_QV).any(1)
-        fixed_QV = np.rint(np.where(defined_Q[:, None], values_QV, 0.0) * 2.0**FRACTION_BITS).astype(np.int64)
-        columns = [defined_Q[:, None], ~defined_Q[:, None], fixed_QV & ((1 << LIMB_BITS) - 1), fixed_QV >> LIMB_BITS]
-        rows_QF = np.concatenate([column.astype(np.int64) for column in columns], axis=1)
-        self.table_RF.index_add_(0, torch.from_numpy(row_Q), torch.from_numpy(rows_QF))
-
-    def counts(self, relation: int | None = None) -> tuple[int, int]:
-        """Return how many queries of a relation, or of all, have values, and how many have none."""
-        return self._sums(relation)[0], self._sums(relation)[1]
-
-    def means(self, relation: int | None = None) -> list[float | None]:
-        """Return the mean of each value over queries that have it, each rounded once; None if none has."""
-        row = self._sums(relation)
-        num_values = (len(row) - 2) // 2
-        totals = [row[2 + at] + (row[2 + num_values + at] << LIMB_BITS) for at in range(num_values)]
-        return [total / (row[0] << FRACTION_BITS) if row[0] else None for total in totals]
-
-    def _sums(self, relation: int | None) -> list[int]:
-        if relation is not None:
-            at = bisect_left(self.relations, relation)
-            is_there = at < len(self.relations) and self.relations[at] == relation
-            return self.table_RF[at].tolist() if is_there else [0] * self.table_RF.shape[1]
-        return [sum(column) for column in zip(*self.table_RF.tolist(), strict=True)]  # Python integers: no overflow

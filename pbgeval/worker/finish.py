@@ -1,25 +1,21 @@
-"""Counts of all ranges of candidates, and gains of queries for types -> statistics: the end of a sweep."""
+"""Counts of all ranges of candidates -> statistics: the end of a sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
-from itertools import count
 
 import numpy as np
 import torch
 
-from pbgeval.metrics.ndcg import num_values, type_values
-from pbgeval.notation import Side, distinct, is_among
-from pbgeval.ranking.contest_state import ContestState
+from pbgeval.notation import Side, distinct
+from pbgeval.ranking.contest_state import ContestState, TopCandidates
 from pbgeval.ranking.known_answers import KnownFilter, KnownOfEdges, key_frequency, repeated_keys
 from pbgeval.ranking.pooled_scores import PooledScores
-from pbgeval.ranking.query_edges import ContestQueries, GatheredVectors, QueryEdges
+from pbgeval.ranking.query_edges import GatheredVectors, QueryEdges
 from pbgeval.ranking.relations import EDGES_PER_BLOCK, HiddenRelations, RelationCandidates
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.ranking.tally import SideResult, SideTally
-from pbgeval.ranking.type_gains import TypeGains, TypeTruth
-from pbgeval.stats.groups import GroupKey, ScorePool, TypeStats, sortable_int32, with_clusters
+from pbgeval.stats.groups import GroupKey, ScorePool, sortable_int32, with_clusters
 from pbgeval.stats.pooled_counts import PooledCounts
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.worker.context import WorkerContext
@@ -32,21 +28,19 @@ def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
     """Give every worker what candidates have added on all of them, but for scores; every worker takes part."""
     for one in states:
         context.team.sum_(one.result.counts_NQ)
-    asked = [(number, one.result) for number, one in enumerate(states) if one.result.sinks]
-    if context.team.size == 1 or not asked:
+    lists = [(number, one.result.top) for number, one in enumerate(states) if one.result.top is not None]
+    if context.team.size == 1 or not lists:
         return
 
     with context.collectively():
-        for number, result in asked:
-            for part, array in enumerate(array for sink in result.sinks for array in sink.pack()):
-                context.scratch.append(f"result-{number}-{part}", array)
+        for number, top in lists:
+            for packed in top.pack():
+                context.scratch.append(f"best-{number}", packed)
     with context.collectively():
-        for number, result in asked:
-            merged = result.empty()
-            arrays = (context.scratch.read(f"result-{number}-{part}", np.int64) for part in count())
-            for sink in merged.sinks:
-                sink.add_packed(arrays)
-            result.top, result.gains = merged.top, merged.gains
+        for number, top in lists:
+            merged = TopCandidates.zero(top.score_Kk.shape, top.is_answer)
+            merged.add_packed(iter([context.scratch.read(f"best-{number}", np.int64)]))
+            states[number].result.top = merged
 
 
 def count_pools(context: WorkerContext, edges: QueryEdges, states: list[ContestState]) -> None:
@@ -111,7 +105,6 @@ def finish(
     merge_results(context, states)
     num_entities = edges.numbering.num_entities
     with context.collectively():
-        record_types(context, record, states, sets)
         for side in context.settings.sides:
             of_side = [one for one in states if one.hidden is side]
             for one in of_side:
@@ -233,77 +226,3 @@ def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdge
         groups = record.filtered if is_filtered else record.raw
         assert groups is not None, "filtered competitors are counted where there are filtered figures"
         groups.counted[path, one.hidden] += counts
-
-
-# What each worker has met of the queries for types -> their NDCG, by relation, in the record.
-
-
-KEYS_AT_A_TIME = 1 << 12  # whose ideal lists are in memory together; changes no number
-
-
-def type_gains(context: WorkerContext, edges: QueryEdges, queries: ContestQueries) -> TypeGains | None:
-    """Return the queries of a contest that ask for types; None where there are none."""
-    types = context.inputs.types
-    if types is None or queries.contest.hidden is not Side.RHS:
-        return None
-    truth = TypeTruth.of_queries(queries, types.relations, types.entities, edges.numbering.num_entities)
-    return (
-        TypeGains.zero(truth, max(context.settings.layout.cutoffs), filtered=context.work.protocol.filtered)
-        if truth.num_keys
-        else None
-    )
-
-
-def record_types(context: WorkerContext, record: Record, states: list[ContestState], sets: CandidateSets) -> None:
-    """Record this worker's part of the queries for types."""
-    types = context.inputs.types
-    if types is None:
-        return
-    cutoffs = context.settings.layout.cutoffs
-    relations = tuple(types.relations.tolist())
-    record.raw_types = TypeStats.zero(relations, num_values(cutoffs))
-    if context.work.protocol.filtered:
-        record.filtered_types = TypeStats.zero(relations, num_values(cutoffs))
-    for one, gains in [(one, one.result.gains) for one in states if one.result.gains is not None]:
-        gain_HG = gains.truth.entities.gains()
-        first, stop = context.team.part(gains.truth.num_keys)
-        for at in range(first, stop, KEYS_AT_A_TIME):
-            rows = slice(at, min(at + KEYS_AT_A_TIME, stop))
-            relation_L = one.queries.rel_K[gains.truth.key_L[rows]]
-            ideal_LH = _ideal(context, one, gains, rows, sets)
-            found = [(record.raw_types, gains.raw, ideal_LH)]
-            if record.filtered_types is not None:
-                found.append((record.filtered_types, gains.unknown, ideal_LH - gains.excluded_LH[rows]))
-            for stats, levels, ideal in found:
-                stats.add(
-                    relation_L, type_values(levels.count_Kk[rows], levels.gain_KkG[rows], ideal, gain_HG, cutoffs)
-                )
-
-
-def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: slice, sets: CandidateSets) -> np.ndarray:
-    """Return how many entities that may compete have which distance, int64 (L, max_depth + 1)."""
-    truth, queries, entities = gains.truth, one.queries, gains.truth.entities
-    low, high = context.numberer.numbering.range_of_type(queries.contest.candidate_type)
-
-    @cache
-    def competing_types(relation: int) -> np.ndarray:
-        competes_T = (entities.number_T >= low) & (entities.number_T < high)
-        allowed = sets.of(Side.RHS, relation)
-        if allowed is not None:
-            competes_T &= is_among(entities.number_T, allowed)
-        return np.sort(entities.type_T[competes_T])
-
-    @cache
-    def counts(relation: int, *types: int) -> np.ndarray:
-        type_n, distance_n = entities.taxonomy.related(type_ for type_ in types if type_ >= 0)
-        return np.bincount(
-            distance_n[is_among(type_n, competing_types(relation))], minlength=gains.excluded_LH.shape[1]
-        )
-
-    relation_L, stop_L = queries.rel_K[truth.key_L], truth.stop_L
-    return np.stack(
-        [
-            counts(int(relation_L[at]), *truth.type_n[truth.first_L[at] : stop_L[at]].tolist())
-            for at in range(rows.start, rows.stop)
-        ]
-    )

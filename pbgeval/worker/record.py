@@ -185,9 +185,6 @@ class Record(RunStats):
         for part in team.gather(self.grouped.pack())[1:]:
             self.grouped.add_packed(part)
         self.draws.gather(team)
-        for types in (self.raw_types, self.filtered_types):
-            if types is not None:
-                team.sum_(types.table_RF)
 
 
 def add_side(

@@ -60,7 +60,7 @@ from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
-from pbgeval.worker.finish import count_pools, finish, rank_relations, type_gains
+from pbgeval.worker.finish import count_pools, finish, rank_relations
 from pbgeval.worker.known import candidate_sets, join_all, relation_candidates
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
@@ -100,12 +100,13 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     sets = candidate_sets(context, distinct(edges.columns.rel_n))
     candidates = relation_candidates(context, sets)
     vectors = EntityVectors(context.global_embeddings, config.max_norm, relation.dtype, context.device)
-    wants_best = config.save_topk is not None or context.inputs.types is not None
     backend = backend_for(
         relation.scorer,
         context.device,
         relation.dtype,
-        keeps_scores=wants_best or context.settings.auc.takes_all or bool(context.inputs.candidate_files),
+        keeps_scores=config.save_topk is not None
+        or context.settings.auc.takes_all
+        or bool(context.inputs.candidate_files),
         num_cells=edges.num_edges * edges.numbering.num_entities,
     )
     of_contests = [
@@ -213,7 +214,6 @@ def _states(
             state.result.top = TopCandidates.zero(
                 (queries.num_keys, config.save_topk), answers_of(edges, queries) if config.topk_metrics else None
             )
-        state.result.gains = type_gains(context, edges, queries)
         states.append(state)
     return states
 

@@ -97,7 +97,7 @@ LINES_OF_PYTHON = (
     "settings['entities']['\\0'] = {'num_partitions': 1}",
     "settings['entities']['../../x'] = {'num_partitions': 1}",
     "settings['entities']['x' * 300] = {'num_partitions': 1}\nsettings['relations'][0]['lhs'] = 'x' * 300",
-    *(f"settings[{key!r}] = 'a\\0b'" for key in ("entity_path", "checkpoint_path", "model", "taxonomy_path")),
+    *(f"settings[{key!r}] = 'a\\0b'" for key in ("entity_path", "checkpoint_path", "model", "relation_groups")),
     *(f"settings[{key!r}] = ['a\\0b']" for key in ("edge_paths", "filter_paths", "train_paths", "restrict_entities")),
     *(
         f"settings['entity_path'] = {path}"

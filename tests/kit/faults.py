@@ -66,12 +66,6 @@ def _with_names(root: Path, **settings: Any) -> None:
     )
 
 
-def _with_tags(root: Path) -> None:
-    TinyCase.write(root, partition_sizes=(5, 4), edges_per_bucket=9)
-    names = ["person", "being", "club", "horse", "thing", "soft"]
-    (root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(names))
-
-
 @prepared
 def _with_files(root: Path, texts: Mapping[str, str]) -> None:
     root.mkdir()
@@ -87,7 +81,6 @@ CASE = World(TinyCase.write, RUN)
 SMALL = World(functools.partial(TinyCase.write, partition_sizes=(9, 8), edges_per_bucket=11), RUN)
 NAMED_ALOUD = World(_with_names, (*RUN, "-p", "edge_paths=edges.tsv"))
 NAMED = World(_with_names, (*RUN, "--quiet", "-p", "edge_paths=edges.tsv"))
-TAGS = World(_with_tags, (*RUN, "-p", "candidates=all", "-p", f"taxonomy_path={TYPES / 'taxonomy.tsv'}"))
 IMPORT = World(
     _with_files({"train.tsv": GRAPH}), ("import-graph", "--quiet", "--output", "graph", "--edges", "train=train.tsv")
 )

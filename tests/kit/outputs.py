@@ -12,12 +12,10 @@ from pbgeval.storage.left_out import LeftOut
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command
 from tests.kit.held_up import entries_after_each_unit
-from tests.unit.test_taxonomy import DATA
 
-TAGS = ["person", "being", "club", "horse", "thing", "soft"]
 EVERYTHING = (
     *("candidates=all", "filter_paths=known", "train_paths=known", "save_ranks=True", "save_topk=2"),
-    *("precision=certified", f"taxonomy_path={DATA / 'taxonomy.tsv'}", "type_relations=has"),
+    "precision=certified",
     "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency,groups,time,popularity",
     *("relation_groups=groups.json", "time_bin=3", "time_window=1"),
     "topk_metrics=True",
@@ -33,7 +31,6 @@ def case_of_everything(root: Path) -> TinyCase:
     shutil.copytree(case.root / "edges", case.root / "known")
     shutil.copytree(case.root / "known", case.root / "less")
     LeftOut(num_read=50, num_left_out=6, num_unknown_entities=1, num_unknown_relations=0).write(case.root / "less")
-    (case.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(TAGS))
     (case.root / "groups.json").write_text(json.dumps({"some": ["knows", "has"]}))
     return case
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +16,8 @@ from pbgeval.worker import run
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, run_of
 from tests.pretend_device import DEVICE, OnDevice, PretendDevice, compute_on_the_host
-from tests.unit.test_taxonomy import DATA
 
 FILTERED = "filter_paths=edges"
-TYPES = ["person", "being", "club", "horse", "thing", "soft"]  # of the hierarchy, as far as queries ask for types
 PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "sampled": ({}, ("compute_loss=True",)),
     "sampled_filtered": ({"max_norm": 1.0}, (FILTERED, "metrics=rank,auc,classification")),
@@ -45,7 +42,6 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "all_relations": ({"dynamic": True}, ("candidates=all", FILTERED, "relation_prediction=True")),
     "all_relations_cos": ({"comparator": "cos", "dynamic": True}, ("candidates=all", "relation_prediction=True")),
     "all_certified": ({"dynamic": True}, ("candidates=all", "precision=certified", FILTERED)),
-    "all_types": ({}, ("candidates=all", f"taxonomy_path={DATA / 'taxonomy.tsv'}", "type_relations=has", FILTERED)),
     "all_certified_topk": ({"comparator": "squared_l2"}, ("candidates=all", "precision=certified", "save_topk=3")),
 }
 IN_PARTITIONS = {"sampled", "pbg_semantics", "partition", *(name for name in PATHS if name.startswith("all"))}
@@ -85,7 +81,6 @@ def test_a_device_gives_the_figures_of_the_cpu(
     settings, overrides = PATHS[name]
     sizes, num_edges = ((17, 16), 14) if name in IN_PARTITIONS else ((17,), 30)
     case = TinyCase.write(tmp_path / "case", partition_sizes=sizes, edges_per_bucket=num_edges, **settings)
-    (case.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(TYPES))
     if auc == "sampled":
         monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
         monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
@@ -93,7 +88,6 @@ def test_a_device_gives_the_figures_of_the_cpu(
     pretend(monkeypatch)
 
     assert on_the_device(case, *overrides) == expected
-    assert name != "all_types" or expected["types"]["num_queries"]
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])

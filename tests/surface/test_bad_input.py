@@ -17,7 +17,6 @@ from tests.kit.faults import (
     MODEL,
     NOTHING,
     SMALL,
-    TAGS,
     USER,
     Fault,
     as_json,
@@ -472,41 +471,6 @@ METRICS = [
         "…'estimates' cannot draw entities of type 'tag', which is featurized…",
         setting(entities=FEATURIZED),
         p=f"{UNIFORM} num_batch_negs=5 num_uniform_negs=0",
-    ),
-    *(
-        fault(message, args=("-p", "type_relations=has") if has_relation else (), p=overrides, world=TAGS)
-        for has_relation, overrides, message in (
-            (False, (), "…needs type_relations: name the relations whose …"),
-            (
-                True,
-                "candidates=none",
-                "…needs candidates = 'all' without candidate_path…",
-            ),
-            (True, "sample_edges=5", "…needs all edges, because a query for types …"),
-            (True, "disable_rhs_negs=True", "…types are on the right-hand side, which disable_rhs_negs leaves out…"),
-            (True, "metrics=ndcg@7", "…add 7 to hits_at…"),
-            (False, "type_relations=hass", "…type_relations: unknown relation 'hass'; did you mean 'has'?…"),
-            (
-                False,
-                "type_relations=likes",
-                "…type_relations: expected entities of type 'user' that are called as…",
-            ),
-            (True, "taxonomy_path=absent.tsv", "…taxonomy_path…"),
-        )
-    ),
-    fault(
-        "…metrics[0]: 'ndcg' needs a hierarchy of types; set taxonomy_path…",
-        p="metrics=ndcg",
-    ),
-    fault(
-        "…type_relations=has: has no effect without taxonomy_path; set taxonomy_path too…",
-        p=f"{ALL} type_relations=has",
-    ),
-    fault(
-        "…type_relations: expected one entity of type 'tag' called 'person', found several…",
-        write("entity/entity_names_tag_0.json", '["person", "being", "club", "horse", "thing", "person"]'),
-        p="type_relations=has",
-        world=TAGS,
     ),
 ]
 

@@ -77,8 +77,6 @@ target_metric: str | None = None
 max_memory: str | None = None
 scratch_path: str | None = None
 scratch_limit: str | None = None
-taxonomy_path: str | None = None
-type_relations: list[str] | None = None
 relations.INDEX.weight: float = 1.0
 relations.INDEX.all_negs: bool = False
 [output]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -192,10 +193,22 @@ def other_systems(patch: pytest.MonkeyPatch) -> Iterator[Names]:
         Path(name).write_text(text, encoding="utf-8")
     for name in ("taxonomy", "truth", "ranking"):
         shutil.copy(DATA / f"{name}.tsv", f"{name}.tsv")
+    write_typed(Path("typed"))
     yield scores
     in_place, converted = (results()[name] for name in ("dglke", "converted"))
     assert (in_place["num_edges"], in_place["num_queries"]) == (30, 60)
     assert in_place["metrics"]["both.realistic.mean_rank"] == converted["metrics"]["both.realistic.mean_rank"]
+    # What an evaluation gave when it computed NDCG itself, from all scores and not from lists.
+    of_types = json.loads(Path("types.json").read_text(encoding="utf-8"))
+    assert of_types["metrics"] == pytest.approx({"ndcg_at_5": 0.35911076604528785, "ndcg_at_10": 0.384902035909308})
+
+
+def write_typed(root: Path) -> None:
+    """Write a case whose relation `type` leads to all types of the hierarchy, and to one that is not in it."""
+    case = TinyCase.write(root, num_tags=24, partition_sizes=(9, 8), edges_per_bucket=40)
+    case.config.write_text(case.config.read_text().replace("'has'", "'type'"))
+    types = [line.partition("\t")[0] for line in (DATA / "taxonomy.tsv").read_text().splitlines()[1:]]
+    (root / "entity" / "entity_names_tag_0.json").write_text(json.dumps([*types, "soft"]))
 
 
 @given("docs/guides/own_models.md")

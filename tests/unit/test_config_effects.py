@@ -48,7 +48,6 @@ CASES: list[tuple[str, str, Any, dict[str, Any]]] = [
     ("target_metric", "target_error", "mean_rank", {"candidates": "all"}),
     ("scratch_path", "URL", "entity", {}),
     ("scratch_limit", "URL", "1GB", {}),
-    ("type_relations", "taxonomy_path", ["rel:0"], {"candidates": "all"}),
     ("time_bin", "breakdowns", 3, {}),
     ("relation_groups", "breakdowns", "groups.json", {}),
     ("relations.weight", "compute_loss", 0.25, {"candidates": "sampled"}),

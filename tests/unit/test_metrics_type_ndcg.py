@@ -1,8 +1,10 @@
-"""Lists of types -> NDCG: the published figures and the vectors. By a sort: tests/laws/test_queries_for_types.py."""
+"""Lists of types -> NDCG: the published figures, the vectors, and the sums of slow gains."""
 
 from __future__ import annotations
 
 import json
+import math
+import random
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,31 @@ def test_root_and_repeated_types_gain_nothing_and_are_counted() -> None:
 
 def test_without_queries_there_is_no_mean() -> None:
     assert None is evaluate_types(TAXONOMY, {}, {"a": ["person"]}).mean(10)
+
+
+def slow_dcg(gains: list[float], k: int, is_jk: bool) -> float:
+    discounts = {p: math.log2(p) if is_jk and p > 1 else 1.0 if is_jk else math.log2(p + 1) for p in range(1, k + 1)}
+    return sum(gain / discounts[p] for p, gain in enumerate(gains[:k], 1))
+
+
+@pytest.mark.parametrize("is_jk", [False, True])
+@pytest.mark.parametrize("is_exponential", [False, True])
+def test_lists_are_worth_the_gains_of_their_places(is_exponential: bool, is_jk: bool) -> None:
+    source = random.Random(3)
+    names = [*PARENTS, "thing", "nonsense"]
+    truth, ranking = (
+        {str(query): source.sample(names, source.randint(1, most)) for query in range(40)} for most in (4, 12)
+    )
+    protocol = TypeProtocol("exponential" if is_exponential else "linear", "jk" if is_jk else "standard")
+
+    found = evaluate_types(TAXONOMY, truth, ranking, [1, 7], protocol)
+
+    for query, true in truth.items():
+        gain = {name: slow_gain(name, true, is_exponential, 2.0) for name in names}
+        for k in (1, 7):
+            best = slow_dcg(sorted(gain.values(), reverse=True), k, is_jk)
+            share = slow_dcg([gain[name] for name in ranking[query]], k, is_jk) / best if best else None
+            assert found.of_cutoff[k][int(query)] == pytest.approx(share)
 
 
 @pytest.mark.reference

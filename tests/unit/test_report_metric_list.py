@@ -28,8 +28,6 @@ def test_every_metric_is_listed_with_all_that_is_known_of_it():
         ("mcc", "matthews_correlation_coefficient"),
         ("pooled_hits@50", "pooled_hits_at_10"),
         ("mrr@10", "mean_reciprocal_rank_at_10"),
-        ("ndcg", "ndcg_jk_at_10"),
-        ("exponential_ndcg_standard@3", "exponential_ndcg_standard_at_3"),
     ],
 )
 def test_a_metric_is_found_by_any_of_its_names(name, key):

@@ -266,22 +266,6 @@ def test_several_edge_paths_have_a_table(tmp_path: Path) -> None:
     assert "Each cell stands for 2 edge paths: the mean, weighted by edges." in page.text
 
 
-def test_queries_for_types_have_a_table(folder: Path) -> None:
-    path = folder / "metrics.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
-    document["types"] = {
-        "relations": [2],
-        "num_queries": 7,
-        "num_undefined": 1,
-        "metrics": {"tail.ndcg_jk_at_5": 0.625},
-    }
-    path.write_text(json.dumps(document), encoding="utf-8")
-    page = page_of(folder)
-
-    assert page.rows["Queries for entity types"] == [["metric", "value"], ["tail.ndcg_jk_at_5", "0.625"]]
-    assert "7 queries have an NDCG, 1 have none." in page.text
-
-
 def test_a_run_without_edges_has_a_page(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path)
     for lhs, rhs in itertools.product(range(3), repeat=2):

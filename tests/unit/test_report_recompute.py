@@ -316,8 +316,8 @@ def test_a_raw_run_has_no_filtered_figures(tmp_path: Path):
     case = SavedCase.write(tmp_path, filter_edges=[])
 
     assert "raw_metrics" not in case.report.recompute(filter="raw").document
-    with pytest.raises(ValueError, match="metrics: nothing of ndcg follows from saved ranks; evaluate again"):
-        case.report.recompute(metrics=["ndcg"])
+    with pytest.raises(ValueError, match="metrics: nothing of loss follows from saved ranks; evaluate again"):
+        case.report.recompute(metrics=["loss"])
     with pytest.raises(OutputError, match="expected a filtered run, found a raw one"):
         case.report.recompute(filter="filtered")
 
