@@ -70,13 +70,11 @@ class Design:
     whole: Mapping[str, Any]  # settings of the evaluation that has the true values
     truth_moves: bool = False  # with the seed
     draws_cells: bool = False
-    section: str = "intervals"
 
 
 FAMILIES = ["rank", "auc", "average_precision", "classification"]
 EVERYBODY = {"candidates": "all", "metrics": FAMILIES}
 LISTS = {"candidates": "sampled", "num_batch_negs": 10, "num_uniform_negs": 10, "batch_size": 500, "metrics": FAMILIES}
-DRAWS = {"candidates": "sampled", "num_batch_negs": 0, "num_uniform_negs": 20, "metrics": ["rank", "auc", "estimates"]}
 DRAWN = {"candidates": "all", "metrics": ["rank", "auc"]}  # figures of a classifier are not estimated from such pools
 SAMPLE = {"sample_edges": SAMPLED_EDGES}
 DESIGNS = (
@@ -84,7 +82,6 @@ DESIGNS = (
     Design("edges, sampled candidates", LISTS | SAMPLE, LISTS, truth_moves=True),
     Design("scores of the pool", DRAWN, DRAWN, draws_cells=True),
     Design("edges and scores of the pool", DRAWN | SAMPLE, DRAWN, draws_cells=True),
-    Design("candidates (`estimates`)", DRAWS, {"candidates": "partition"}, section="estimates"),
 )
 
 
@@ -131,19 +128,11 @@ def coverage(design: Design, seeds: range, model: Model, edges: Edges) -> dict[s
         document = run(design.settings, seed, model, edges, drawn=design.draws_cells)
         if design.truth_moves:
             whole = run(design.whole, seed, model, edges)["metrics"]
-        for key, interval in _intervals(document, design).items():
-            if whole.get(key) is not None and interval is not None:
+        for key, interval in document["intervals"].items():
+            if whole.get(key) is not None:
                 found[key] += 1
                 covered[key] += interval["low"] <= whole[key] + 1e-12 and whole[key] - 1e-12 <= interval["high"]
     return {key: (covered[key], times) for key, times in found.items()}
-
-
-def _intervals(document: Mapping[str, Any], design: Design) -> Mapping[str, Any]:
-    if design.section == "intervals":
-        intervals: Mapping[str, Any] = document["intervals"]
-        return intervals
-    estimated: Mapping[str, Any] = document["estimates"]["intervals"]
-    return estimated
 
 
 def rows_of(found: Mapping[str, tuple[int, int]]) -> list[tuple[str, dict[str, float]]]:

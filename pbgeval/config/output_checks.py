@@ -14,7 +14,6 @@ from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.metrics.breakdown_names import POPULARITY
 from pbgeval.metrics.names import (
     DEFAULT,
-    ESTIMATES,
     METRIC_GROUPS,
     OGB_CUTOFFS,
     PRESETS,
@@ -68,45 +67,6 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
                 f"{error}; use {groups} or the name of a metric",
                 (("hits_at",), ("compute_loss",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
             )
-
-
-def _estimates(config: EvalConfig) -> Iterator[Fault]:
-    """Refuse estimates where candidates are not uniform draws."""
-    if ESTIMATES not in config.metrics or config.preset is not None:  # together they are refused already
-        return
-    kinds = ["given" if config.candidate_path is not None else config.candidates_of(of) for of in config.relations]
-    index, kind = next(((index, kind) for index, kind in enumerate(kinds) if kind != "sampled"), (0, "sampled"))
-    featurized = next((name for name in config.used_entity_types if config.entities[name].featurized), "")
-    uniform = "because entities of a batch are not uniform draws: they occur as often as they have edges"
-    yield from refuse(
-        ("metrics", config.metrics.index(ESTIMATES)),
-        (
-            config.pbg_semantics,
-            "'estimates' needs pbg_semantics = False, because in PBG the true entity competes with itself",
-            "pbg_semantics",
-        ),
-        (
-            kind != "sampled",
-            f"'estimates' needs sampled candidates, but relations[{index}] has {show(kind)}",
-            *("candidates", "candidate_path", ("relations", index, "all_negs")),
-        ),
-        (
-            featurized,
-            f"'estimates' cannot draw entities of type {show(featurized)}, which is featurized",
-            ("entities", featurized, "featurized"),
-        ),
-        (
-            not featurized and config.num_degree_negs,
-            f"'estimates' needs num_degree_negs = 0, got {config.num_degree_negs}: draws by degree are not uniform, and"
-            " ranks do not keep the weights that would correct for it",
-            "num_degree_negs",
-        ),
-        (
-            not featurized and not config.num_degree_negs and config.num_batch_negs,
-            f"'estimates' needs num_batch_negs = 0, got {config.num_batch_negs}, {uniform}",
-            "num_batch_negs",
-        ),
-    )
 
 
 _REALISTIC = (None, "realistic", "average", "avg")
@@ -218,7 +178,6 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     ),
     _target_metric,
     _metrics,
-    _estimates,
     _preset,
     rule(
         "preset",

@@ -460,10 +460,8 @@ class EvalConfig:
     metrics: list[str] = key(
         lambda: ["rank", "auc"],
         OUTPUT,
-        "Metrics to report: families (rank, auc, average_precision, classification, estimates) or "
-        "single metrics by any of their names (see kgeval-dist metrics), optionally with side and rank type "
-        "in front. estimates predicts the metrics of candidates=partition from sampled candidates, and needs "
-        "num_batch_negs=0.",
+        "Metrics to report: families (rank, auc, average_precision, classification) or single metrics by any of "
+        "their names (see kgeval-dist metrics), optionally with side and rank type in front.",
     )
     preset: str | None = key(
         None,

@@ -102,7 +102,6 @@ class Protocol:
             sides=self.sides,
             auc=self.auc,
             loss=LossSettings(config.loss_fn, config.margin) if config.compute_loss else None,
-            count_competitors=config.selection.estimates,
         )
 
 

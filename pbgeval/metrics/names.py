@@ -227,8 +227,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
 
 
 RANK, AUC, AVERAGE_PRECISION, CLASSIFIER = "rank", "auc", "average_precision", "classification"
-ESTIMATES = "estimates"  # from sampled candidates: a section of its own, none of whose metrics can be named alone
-METRIC_GROUPS = (RANK, AUC, AVERAGE_PRECISION, CLASSIFIER, ESTIMATES)
+METRIC_GROUPS = (RANK, AUC, AVERAGE_PRECISION, CLASSIFIER)
 DEFAULT = (RANK, AUC)
 OGB_CUTOFFS = (1, 3, 10)  # of its lists of given negatives
 OGB_POOLED_CUTOFFS = (10, 20, 50, 100)  # of its pools of shared negatives
@@ -296,11 +295,6 @@ class Selection:
     def classification(self) -> bool:
         """Whether a metric of a classifier is chosen."""
         return any(map(self.has_metric, classification.NAMES))
-
-    @property
-    def estimates(self) -> bool:
-        """Whether estimates from sampled candidates are chosen."""
-        return ESTIMATES in self.families
 
     @property
     def pooled_cutoffs(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from statistics import NormalDist
 
 ERROR_RATE = 0.05  # of an interval; of all rounds of a sample together
+LEVEL = 1.0 - ERROR_RATE  # of intervals; a higher one is corrected for repeated looks
 
 
 @lru_cache(maxsize=1024)

@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.student import student_quantile
-from pbgeval.monitor.records import Verdict
+from pbgeval.monitor.records import Estimate, Verdict
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QueryMetric
 
 MIN_BUCKETS = 4  # for an error that comes from the differences between them

@@ -13,9 +13,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.metrics.estimates import Estimate
 from pbgeval.monitor.gap_test import BucketVisit
-from pbgeval.monitor.records import PBG_NAMES, PbgFigures, Values
+from pbgeval.monitor.records import PBG_NAMES, Estimate, PbgFigures, Values
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric, hits_at
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout, by_label, mean_loss, rank_metrics

@@ -22,7 +22,6 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 from attrs import asdict, astuple, define, field, fields, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError
-from pbgeval.metrics.estimates import Estimate
 from pbgeval.notation import Bucket
 from pbgeval.sinks import Log, LoggedRun, missing_tensorboard, open_tensorboard
 from pbgeval.storage.shapes import COUNT, FLAG, NUMBER, TEXT, Keys, Leaf, OrNull, misfits
@@ -48,6 +47,14 @@ PBG_NAMES = {
 }
 
 Values = Mapping[str, float | int | None]
+
+
+@frozen
+class Estimate:
+    """A metric of held-out edges, or a difference of two, with its standard error."""
+
+    value: float | None  # None: undefined on this sample
+    standard_error: float | None  # None: the sample does not tell
 
 
 @frozen(order=True)

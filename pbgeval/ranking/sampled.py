@@ -131,33 +131,6 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     return torch.from_numpy(query[order]), torch.from_numpy(candidate[kept][order])
 
 
-# Queries -> how many entities of the bucket's partition might compete in them, of which sampled lists draw some.
-
-
-def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
-    """Return what `SideResult.drawn_3Q` says of the queries of some chunks.
-
-    Entities are counted as `candidates = "partition"` would have them. Only meaningful where the true entity itself may
-    compete.
-    """
-    rows_Q = rows_BQ.flatten()
-    list_BQ = rows_BQ[:, :1].expand_as(rows_BQ)  # a chunk's number in its unit: the row of its first edge
-    rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.ids_E[hidden][rows_Q].numpy()
-    competing = group.competing(hidden)
-    relations, relation_of_Q = np.unique(competing.relation_or_any(rel_Q), return_inverse=True)
-    all_Q = np.array([competing.size(relation) for relation in relations.tolist()], np.int64)[relation_of_Q] - 1
-    known_Q = np.zeros_like(all_Q)
-    if group.competition.filters:
-        known = group.competition.filters[0][hidden]
-        # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
-        keys, first_Q, key_of_Q = np.unique(known.key_E[rows_Q.numpy()], return_index=True, return_inverse=True)
-        answers = known.answers.select(keys)
-        competes_P = group.may_compete(hidden, rel_Q[first_Q][answers.key_P], answers.number_P)
-        num_answers = np.bincount(answers.key_P[competes_P], minlength=len(keys))
-        known_Q = num_answers[key_of_Q] - answers.are_known(key_of_Q, true_Q)
-    return torch.stack([list_BQ.flatten(), torch.from_numpy(all_Q), torch.from_numpy(known_Q)])
-
-
 # Blocks of chunks -> lists of sampled candidates and the cells of them that are special, for a whole block at once.
 
 
@@ -169,7 +142,6 @@ class CandidateList:
     copies: CellIndex  # cells that do not compete, because they hold the true entity again
     # Cells whose scores are sampled for the AUC, and whether each query's true score is; None: all.
     auc: tuple[CellIndex, Tensor] | None
-    drawn_3Q: Tensor | None  # see `SideResult`
 
 
 def make_list(
@@ -204,8 +176,7 @@ def make_list(
             else ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
         )
         auc = (query[competes], candidate[competes]), settings.auc.true_is_kept(words_QW)
-    drawn_3Q = _drawn_from(group, side, block.rows_BQ) if settings.count_competitors else None
-    return CandidateList(ids_BC, copies, auc, drawn_3Q)
+    return CandidateList(ids_BC, copies, auc)
 
 
 # Some chunks of a block -> the cells that do not compete, and those whose scores the pooled AUC compares.
@@ -226,7 +197,6 @@ class ChunkPart:
     inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
     sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
     true_is_sampled_Q: Tensor | None  # whether each query's true score is sampled: if it may compete; None: all are
-    drawn_3Q: Tensor | None  # see `SideResult`
 
     @classmethod
     def select(
@@ -261,7 +231,6 @@ class ChunkPart:
             inside_Q=inside_Q,
             sampled=sampled,
             true_is_sampled_Q=true_Q,
-            drawn_3Q=None if candidates.drawn_3Q is None else candidates.drawn_3Q[:, queries],
         )
 
     @property
@@ -507,7 +476,6 @@ def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
         rows_Q[kept],
         counts.select(kept),
         loss_Q=None if loss_Q is None else loss_Q[kept],
-        drawn_3Q=None if part.drawn_3Q is None else part.drawn_3Q[:, kept],
         num_outside=rows_Q.numel() - num_kept,
         num_short_lists=num_kept if tops_up else 0,
         num_excluded=copies.numel() if part.inside_Q is None else int(part.inside_Q[copies].sum()),

@@ -62,7 +62,6 @@ class PassSettings:
     sides: tuple[Side, ...]  # what is hidden in the queries that are evaluated
     auc: AucSampling
     loss: LossSettings | None = None
-    count_competitors: bool = False  # from how many entities sampled lists are drawn, query by query
 
     @property
     def dynamic(self) -> bool:

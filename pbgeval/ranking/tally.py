@@ -29,9 +29,6 @@ class SideResult:
     # Columns of `StatsLayout`: num_short_lists; num_excluded, copies of true entities that were dropped; num_outside,
     # queries that are not ranked because their true entity may not compete.
     numbers: Mapping[str, int] = field(factory=dict)
-    # Int64, in the order of `rows_Q`: queries of one number share their draws; entities of the partition that may
-    # compete, without the true one; known answers among them. None: not asked for.
-    drawn_3Q: Tensor | None = None
 
 
 @define
@@ -45,25 +42,15 @@ class SideTally:
     _losses: list[Tensor] = field(factory=list)
     _raw: ScorePool = field(factory=ScorePool)
     _unknown: list[np.ndarray] = field(factory=list)  # competing scores that are not of known answers
-    _drawn: list[Tensor] = field(factory=list)
     _numbers: Counter[str] = field(factory=Counter)
 
-    def add_queries(
-        self,
-        rows_Q: Tensor,
-        counts: QueryCounts,
-        loss_Q: Tensor | None = None,
-        drawn_3Q: Tensor | None = None,
-        **numbers: int,
-    ) -> None:
+    def add_queries(self, rows_Q: Tensor, counts: QueryCounts, loss_Q: Tensor | None = None, **numbers: int) -> None:
         """Add queries whose counts are complete; arguments are those of `SideResult`, and its numbers by name."""
         self._rows.append(rows_Q)
         self._counts.append(counts.cpu())
         self._numbers.update(numbers)
         if loss_Q is not None:
             self._losses.append(loss_Q.cpu())
-        if drawn_3Q is not None:
-            self._drawn.append(drawn_3Q)
 
     def add_true_scores(self, true: Tensor, rows: Tensor) -> None:
         """Add scores of true entities to the pools of the AUC; `rows` are the positions of their edges."""
@@ -87,7 +74,6 @@ class SideTally:
             raw_pool=self._raw,
             filtered_pool=ScorePool(self._raw.true, self._unknown) if filtered else ScorePool(),
             loss_Q=torch.cat(self._losses) if self._losses else None,
-            drawn_3Q=torch.cat(self._drawn, dim=1) if self._drawn else None,
             numbers=self._numbers,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pbgeval.metrics.estimates import LEVEL
+from pbgeval.metrics.student import LEVEL
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.storage.left_out import num_left_out
 from pbgeval.storage.text import plural
@@ -39,7 +39,6 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     edges = {name: number or 0 for name, number in (document.get("edge_diagnostics") or {}).items()}
     leaked, repeated, unseen = (edges.get(f"num_{name}", 0) for name in ("in_training", "repeated", "entities_unseen"))
     num_edges, num_entities = edges.get("num_edges", 0), edges.get("num_entities", 0)
-    without_draws = (document.get("estimates") or {}).get("num_queries_without_draws") or 0
     lost = num_left_out(document, "filter_paths", "train_paths")
     found = [
         (lost > 0, f"imports left out {plural(lost, 'known edge')} with unknown names, so they are not filtered out"),
@@ -56,11 +55,6 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
             unseen > 0,
             f"{unseen:,} of {num_entities:,} evaluated entities never occur in train_paths, so their vectors are "
             "untrained",
-        ),
-        (
-            without_draws > 0,
-            f"{without_draws:,} queries have no estimate because none of their competitors was drawn; raise "
-            "num_uniform_negs",
         ),
     ]
     return [*warnings, *(warning for applies, warning in found if applies)]

@@ -73,10 +73,10 @@ def headline_of(document: Mapping[str, Any]) -> DataTable:
     return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(notes), "headline")
 
 
-def _with_error(metrics: Mapping[str, Any], intervals: Mapping[str, Mapping[str, float] | None], key: str) -> str:
+def _with_error(metrics: Mapping[str, Any], intervals: Mapping[str, Mapping[str, float]], key: str) -> str:
     """Return a metric with its standard error, or the interval where the value is not known."""
     value = metrics.get(key)
-    interval = intervals.get(key) or {}
+    interval = intervals.get(key, {})
     if value is None and interval:
         return f"{number(key, interval['low'])} to {number(key, interval['high'])}"
     error = interval.get("standard_error")
@@ -171,43 +171,6 @@ def edge_paths_of(document: Mapping[str, Any]) -> DataTable:
     ]
     columns = ("edge path", "edges", *(name for name, _ in shown))
     return DataTable("Metrics by edge path", columns, fitting(rows, MAX_BYTES_OF_OTHERS), anchor="edge-paths")
-
-
-def estimates_of(document: Mapping[str, Any]) -> DataTable:
-    """Return what sampled candidates tell of whole partitions; no rows where it was not asked for."""
-    estimates = document.get("estimates") or {"metrics": {}, "intervals": {}}
-    return DataTable(
-        "Estimates for whole partitions",
-        ("metric", "estimate", *(end.replace("_", " ") for end in _ENDS)),
-        [
-            (key, _exact(value), *(_exact((estimates["intervals"].get(key) or {}).get(end)) for end in _ENDS))
-            for key, value in estimates["metrics"].items()
-        ],
-        "Metrics against all entities of the partition, estimated from uniform draws, with 95% intervals.",
-        "estimates",
-    )
-
-
-def estimates_by_side(document: Mapping[str, Any]) -> list[DataTable]:
-    """Return the estimates of the headline's rank type, a column per side; nothing where none were asked for."""
-    section = document.get("estimates")
-    if section is None:
-        return []
-    metrics, intervals, headline = section["metrics"], section["intervals"], document["headline"]
-    sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
-    return [
-        DataTable(
-            "Estimates by hidden side",
-            ("estimate", *sides),
-            [
-                (short_title(f"both.{name}"), *(_with_error(metrics, intervals, f"{side}.{name}") for side in sides))
-                for name in dict.fromkeys(key.partition(".")[2] for key in metrics)
-                if name.startswith(f"{headline}.") or "." not in name
-            ],
-            f"Estimated for all entities of the partition from uniform draws, not measured. {ESTIMATED}",
-            "estimates-by-side",
-        )
-    ]
 
 
 POPULARITY_TITLE = "Popularity in training"

@@ -43,8 +43,6 @@ from pbgeval.report.figures import (
     edge_paths_of,
     edges_of,
     ends_of,
-    estimates_by_side,
-    estimates_of,
     every_metric,
     final_table,
     headline_of,
@@ -352,9 +350,8 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
             (
                 evolve(table, note=f"{sides} {table.note}".strip()),
                 *_with_rows(ties_of(document)),
-                *estimates_by_side(document),
             ),
-            _with_rows(edge_paths_of(document), estimates_of(document), every_metric(document)),
+            _with_rows(edge_paths_of(document), every_metric(document)),
         ),
     ]
     if document["complete"]:
@@ -456,7 +453,7 @@ def tables_of(source: Source) -> list[DataTable]:
     """Return the tables that papers have: the headline, the first rows of breakdowns, the passes of training."""
     tables: list[DataTable] = []
     if source.report is not None and "metrics" in source.report.document:
-        tables = [headline_of(source.report.document), *estimates_by_side(source.report.document)]
+        tables = [headline_of(source.report.document)]
         for table in breakdowns_of(source.report):
             note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
             tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), _TOO_MUCH))

@@ -19,7 +19,7 @@ from pbgeval.metrics.names import resolve
 from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket
 from pbgeval.report.conditions import warnings_of
-from pbgeval.report.figures import estimates_by_side, final_table, headline_of, popularity_of, rows_table, topk_of
+from pbgeval.report.figures import final_table, headline_of, popularity_of, rows_table, topk_of
 from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text
 from pbgeval.results.result import Result
 from pbgeval.results.shape import SIDES
@@ -288,8 +288,7 @@ class Report(Result):
             >>> [table.columns for table in report.shown()]
             [('realistic ranks', 'both', 'head', 'tail')]
         """
-        sections = (estimates_by_side, popularity_of, topk_of)
-        return [final_table(self.document), *(table for of in sections for table in of(self.document))]
+        return [final_table(self.document), *popularity_of(self.document), *topk_of(self.document)]
 
     def _with_warnings(self) -> list[DataTable]:
         first, *others = self.shown()

@@ -15,7 +15,6 @@ from torch import Tensor
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.metrics.breakdowns import GroupClasses, breakdown_rows
-from pbgeval.metrics.estimates import DrawSums, interval_of
 from pbgeval.metrics.intervals import Interval, SampleDesign
 from pbgeval.metrics.names import ALL_BY_DEFAULT, Selection
 from pbgeval.metrics.summary import (
@@ -35,37 +34,6 @@ from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
 from pbgeval.stats.rank_stats import sums_of_groups
 from pbgeval.stats.ranks import QueryCounts, RankCounts
-
-# Sums of what was drawn -> the section `estimates` of metrics.json.
-
-
-def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dict[str, Any] | None:
-    """Return what sampled candidates tell of whole partitions; None where it was not asked for.
-
-    Args:
-        drawn: sums of all queries whose candidates were sampled, `raw` and (if anything is filtered) `filtered`, by
-            `head`, `tail` (if enabled) and `both`.
-    """
-    if drawn is None:
-        return None
-    estimates = {
-        kind: {f"{label}.{name}": of for label, total in sums.items() for name, of in total.estimates().items()}
-        for kind, sums in drawn.items()
-    }
-    sections = {
-        kind: {
-            "metrics": {key: estimate.value for key, estimate in of_kind.items()},
-            "intervals": {key: interval_of(key, estimate) for key, estimate in of_kind.items()},
-            "num_queries_without_draws": drawn[kind]["both"].num_without_draws,
-        }
-        for kind, of_kind in estimates.items()
-    }
-    return {
-        "candidates": "partition",
-        **sections.get("filtered", sections["raw"]),
-        **({"raw": sections["raw"]} if "filtered" in sections else {}),
-    }
-
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 
@@ -184,7 +152,6 @@ class ReportContext:
     estimate: SampleEstimate | None = None  # None: all edges were evaluated
     edges: Mapping[str, int | None] | None = None  # what they share with each other; None: not looked at
     selection: Selection = ALL_BY_DEFAULT
-    drawn: Mapping[str, Mapping[str, DrawSums]] | None = None  # None: sampled candidates are not to tell of others
     num_edges_before_restrictions: int | None = None  # None: none is dropped by restrictions
 
 
@@ -214,7 +181,6 @@ def make_result(
         "macro_metrics": chosen(macro_over_keys(stats.grouped, context.sides)) if context.with_macro else None,
         "relation_macro_metrics": chosen(macro_over_relations(stats.grouped, context.sides)),
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
-        "estimates": estimates_section(context.drawn),
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
             for path, of_path in zip(context.edge_paths, paths, strict=True)

@@ -39,10 +39,6 @@ POPULARITY = Keys(
     }
 )
 MEASURES = ("answer_degree", "answer_half_link", "query_degree", "query_half_link")
-ESTIMATES = Keys(
-    {"metrics": FIGURES, "intervals": Keys(others=OrNull(INTERVAL), pattern=_OF_SIDE)},
-    {"num_queries_without_draws": COUNT},
-)
 DIGESTS = Items(Keys(others=TEXT))
 
 SETTINGS = Keys(
@@ -87,7 +83,6 @@ _SECTIONS: Mapping[str, Shape] = {
     "refused": Keys(others=TEXT),
     "left_out": Keys(others=Items(COUNT)),
     "num_edges_before_restrictions": COUNT,
-    "estimates": OrNull(Keys({**ESTIMATES.required}, {**ESTIMATES.optional, "raw": ESTIMATES})),
     "sample": Keys(
         {
             "unit": one_of("edge", "chunk"),

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from pbgeval.cluster.team import Team
 from pbgeval.inputs.protocol import Protocol
-from pbgeval.metrics.estimates import NUM_SUMS, DrawSums
 from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import Side
 from pbgeval.ranking.keys import EdgeColumns
@@ -27,34 +26,11 @@ from pbgeval.worker.per_edge import PerEdgeFiles
 
 
 @define
-class RowTable:
-    """Rows of integers that workers add, in any order."""
-
-    NUM_COLUMNS: ClassVar[int]
-    _rows: list[np.ndarray] = field(factory=list)  # int64 (n, NUM_COLUMNS)
-
-    def gather(self, team: Team) -> None:
-        """Move what all workers have added to worker 0."""
-        self._rows = team.gather(self._table())
-
-    def pack(self) -> np.ndarray:
-        """Return all rows as one array of int64 (n,)."""
-        return self._table().reshape(-1)
-
-    def add_packed(self, packed: np.ndarray) -> None:
-        """Add the rows of another table."""
-        if packed.size:
-            self._rows.append(packed.reshape(-1, self.NUM_COLUMNS))
-
-    def _table(self) -> np.ndarray:
-        return np.concatenate([np.empty((0, self.NUM_COLUMNS), np.int64), *self._rows])
-
-
-@define
-class SampleTable(RowTable):
+class SampleTable:
     """Counts query by query, where edges are sampled: intervals and the frequency of keys need them."""
 
-    NUM_COLUMNS = 7  # side, edge path, cluster, key, better, tied, competing
+    NUM_COLUMNS: ClassVar[int] = 7  # side, edge path, cluster, key, better, tied, competing
+    _rows: list[np.ndarray] = field(factory=list)  # int64 (n, NUM_COLUMNS), in any order
 
     def add(self, key: GroupKey, cluster_Q: np.ndarray, code_Q: np.ndarray, counts: RankCounts) -> None:
         """Add some queries of a bucket.
@@ -82,37 +58,24 @@ class SampleTable(RowTable):
             _, key_Q, frequency_K = torch.unique(code_Q[of_side], return_inverse=True, return_counts=True)
             grouped.add(KEY_FREQUENCY, side, frequency_K[key_Q], RankCounts(*counts).select(of_side))
 
+    def gather(self, team: Team) -> None:
+        """Move what all workers have added to worker 0."""
+        self._rows = team.gather(self._table())
+
+    def pack(self) -> np.ndarray:
+        """Return all rows as one array of int64 (n,)."""
+        return self._table().reshape(-1)
+
+    def add_packed(self, packed: np.ndarray) -> None:
+        """Add the rows of another table."""
+        if packed.size:
+            self._rows.append(packed.reshape(-1, self.NUM_COLUMNS))
+
     def _columns(self) -> tuple[Tensor, ...]:
         return torch.from_numpy(np.ascontiguousarray(self._table().T)).unbind(0)
 
-
-@define
-class DrawTable(RowTable):
-    """Sums of what was drawn, unit by unit: floats, which are joined at once at the end, so order does not matter."""
-
-    NUM_COLUMNS = 1 + 2 * NUM_SUMS  # side, bits of raw and of filtered sums
-
-    def add(self, side: Side, result: SideResult) -> None:
-        """Add the queries of one side of a unit; nothing where their draws were not looked at."""
-        if result.drawn_3Q is None:
-            return
-        list_Q, all_Q, known_Q = result.drawn_3Q.numpy()
-        sums = [
-            DrawSums.from_queries(result.counts.raw, all_Q, list_Q),
-            DrawSums.from_queries(result.counts.filtered, all_Q - known_Q, list_Q),
-        ]
-        self.add_packed(np.concatenate([[side.value], *(part.values.view(np.int64) for part in sums)]))
-
-    def sums(self, sides: Sequence[Side], *, filtered: bool) -> dict[str, DrawSums]:
-        """Return the sums of each side and of `both`, on worker 0."""
-        columns = slice(1 + NUM_SUMS, None) if filtered else slice(1, 1 + NUM_SUMS)
-        labelled = {side.label: [side.value] for side in sides} | {"both": [side.value for side in sides]}
-        return {
-            label: DrawSums.total(
-                [DrawSums(row[columns].view(np.float64)) for row in self._table() if row[0] in values]
-            )
-            for label, values in labelled.items()
-        }
+    def _table(self) -> np.ndarray:
+        return np.concatenate([np.empty((0, self.NUM_COLUMNS), np.int64), *self._rows])
 
 
 MAX_WAITING_QUERIES = 1 << 14  # of small units, which are added up together
@@ -123,7 +86,6 @@ class Record(RunStats):
     """What a worker has found so far; what waits is added up before anything leaves the record."""
 
     sample: SampleTable = field(factory=SampleTable)
-    draws: DrawTable = field(factory=DrawTable)
     _waiting: list[SideOfEdges] = field(factory=list, init=False)
     _num_waiting: int = field(default=0, init=False)  # queries
 
@@ -152,7 +114,7 @@ class Record(RunStats):
             table_GF = groups.table_GF.numpy()
             rows = np.flatnonzero(table_GF.any(axis=1))
             parts += [rows, table_GF[rows].reshape(-1), groups.pack_sparse()]
-        return [*parts, self.grouped.pack(), self.sample.pack(), self.draws.pack()]
+        return [*parts, self.grouped.pack(), self.sample.pack()]
 
     def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
         """Add what another record packed."""
@@ -160,10 +122,9 @@ class Record(RunStats):
             rows, sums, sparse = arrays[3 * number : 3 * number + 3]
             groups.table_GF[torch.from_numpy(rows)] += torch.from_numpy(sums).view(len(rows), groups.table_GF.shape[1])
             groups.add_sparse(sparse)
-        grouped, sample, draws = arrays[-3:]
+        grouped, sample = arrays[-2:]
         self.grouped.add_packed(grouped)
         self.sample.add_packed(sample)
-        self.draws.add_packed(draws)
 
     def share_pools(self, share: float) -> None:
         """Keep a share of the scores of a sample of edges."""
@@ -184,7 +145,6 @@ class Record(RunStats):
                 groups.add_sparse(part)
         for part in team.gather(self.grouped.pack())[1:]:
             self.grouped.add_packed(part)
-        self.draws.gather(team)
 
 
 def add_side(
@@ -210,7 +170,6 @@ def add_side(
         groups: group of each query, by name of the dimension.
     """
     record.add_soon(SideOfEdges(key, result, groups))
-    record.draws.add(key.side, result)
     files.write_counts(key, row_Q, result.counts)
     cluster_Q = context.evaluated.clusters(key.path_index, key.bucket, row_Q)
     if cluster_Q is not None:

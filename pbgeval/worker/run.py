@@ -223,8 +223,6 @@ def _result(
     for warning in _warnings(facts_of_workers, states, alike=alike):
         work.observer.warn(warning)
     sample = None if found.estimate is None or found.estimate.design.is_population else found.estimate
-    kinds = ("raw", "filtered") if protocol.filtered else ("raw",)
-    drawn = {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
     context = ReportContext(
         edge_paths=[Path(path).name for path in config.edge_paths],
         sides=protocol.sides,
@@ -241,7 +239,6 @@ def _result(
         edges=found.edges,
         estimate=found.estimate,
         selection=config.selection,
-        drawn=drawn if config.selection.estimates else None,
         num_edges_before_restrictions=work.inputs.num_edges if work.inputs.restrictions.drops_edges else None,
     )
     # How many candidates the fast products of all workers left open, and how they were decided.

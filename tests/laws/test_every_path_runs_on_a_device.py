@@ -21,7 +21,6 @@ FILTERED = "filter_paths=edges"
 PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "sampled": ({}, ("compute_loss=True",)),
     "sampled_filtered": ({"max_norm": 1.0}, (FILTERED, "metrics=rank,auc,classification")),
-    "sampled_estimates": ({"num_batch_negs": 0}, ("candidates=sampled", "metrics=rank,estimates", FILTERED)),
     "sampled_cos_bias": ({"comparator": "cos", "bias": True}, ()),
     "sampled_uniform_only": ({"num_batch_negs": 0}, ("save_ranks=True",)),
     "pbg_semantics": ({"comparator": "l2", "loss_fn": "softmax"}, ("pbg_semantics=True", "compute_loss=True")),

@@ -59,7 +59,7 @@ def spilled(*arguments: Any) -> MemoryPlan:
 @some
 @given(st.data())
 def test_workers_blocks_and_spilling_change_nothing(candidates, data):
-    """With windows of a few rows at times, so that every bucket has several units, and by time or with estimates."""
+    """With windows of a few rows at times, so that every bucket has several units, and by time."""
     graph = data.draw(tiny_graphs(max_edges=16, max_partitions=3))
     rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -67,8 +67,6 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
         draws_by_degree, by_time = data.draw(st.booleans()), data.draw(st.booleans())
         if draws_by_degree:
             rules, protocol = data.draw(by_degree(graph, rules, protocol))
-        elif candidates == "sampled" and not protocol.num_negs[0] and not protocol.pbg:
-            more["metrics"] = ["rank", "auc", "estimates"]
         if by_time:
             rules = data.draw(timed([graph], rules, latest=9))
             rules = dataclasses.replace(rules, until_query=rules.until_query and not draws_by_degree)

@@ -64,8 +64,6 @@ def settings_then(statement: str, message: str) -> Fault:
 
 
 ONE_RELATION = [{"name": "knows", "lhs": "user", "rhs": "user", "operator": "none"}]
-FEATURIZED = {"user": {"num_partitions": 3}, "tag": {"num_partitions": 1, "featurized": True}}
-UNIFORM = "candidates=sampled num_batch_negs=0 num_uniform_negs=15 metrics=rank,auc,estimates"
 
 CONFIGS = [
     fault("eval.py: no such config file", remove("eval.py")),
@@ -443,10 +441,9 @@ METRICS = [
     *(
         fault(message, p=overrides, world=SMALL)
         for overrides, message in (
-            ("metrics=mmr", "…or 'classification' or 'estimates' or the name of…"),
+            ("metrics=mmr", "…or 'classification' or the name of…"),
             ("metrics=rank,hits@2", "…metrics[1]: …"),
             ("metrics=ndcg", "…metrics[0]: …"),
-            ("metrics=rank,tail.estimates", "…metrics[1]: …"),
             ("preset=obg", "…preset=obg: expected one of ogb, tgb, dglke, recsys, got 'obg'…"),
             ("preset=ogb metrics=mrr", "…preset: chooses the metrics itself…"),
             ("preset=ogb rank_type=worst", "…preset: uses realistic ranks…"),
@@ -455,22 +452,6 @@ METRICS = [
             ("preset=tgb disable_lhs_negs=True", "…preset=tgb: needs time_window = 0; set it"),
             ("preset=recsys disable_lhs_negs=True candidates=all", "…preset=recsys: needs topk_metrics = True; set it"),
         )
-    ),
-    *(
-        fault(f"…metrics[2]: 'estimates' needs …{message}…", p=f"{UNIFORM} {override}", world=SMALL)
-        for override, message in (
-            ("num_batch_negs=5", "num_batch_negs = 0, got 5, because entities of a batch are not"),
-            ("num_degree_negs=5 train_paths=edges", "num_degree_negs = 0, got 5: draws by degree are not uniform"),
-            ("candidates=partition", "sampled candidates, but relations[0] has 'partition'"),
-            ("candidates=all", "relations[0] has 'all'"),
-            ("candidates=None", "relations[3] has 'partition'"),
-            ("pbg_semantics=True", "pbg_semantics = False"),
-        )
-    ),
-    fault(
-        "…'estimates' cannot draw entities of type 'tag', which is featurized…",
-        setting(entities=FEATURIZED),
-        p=f"{UNIFORM} num_batch_negs=5 num_uniform_negs=0",
     ),
 ]
 

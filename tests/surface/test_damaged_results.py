@@ -108,7 +108,7 @@ def assert_told(error: EvalError) -> None:
     ("name", "file"),
     [
         pytest.param("everything", "metrics.json", marks=pytest.mark.slow),
-        *((name, "metrics.json") for name in ("plain", "sample", "estimates", "begun", "so far")),
+        *((name, "metrics.json") for name in ("plain", "sample", "sampled", "begun", "so far")),
         ("plain", "run.json"),
     ],
 )
@@ -117,7 +117,7 @@ def test_any_value_may_be_damaged(results: dict[str, Path], name: str, file: str
     whole = path.read_text()
     refused, others = 0, set()
     covered = set(places(json.loads((results["everything"] / file).read_text())))
-    if name not in {"plain", "sample", "estimates"} or file == "run.json":  # which are of the same shape
+    if name not in {"plain", "sample", "sampled"} or file == "run.json":  # which are of the same shape
         covered = set()
     try:
         for place in [place for place in places(json.loads(whole)) if place not in covered]:

@@ -207,21 +207,6 @@ def test_whether_the_target_was_reached_is_said_everywhere(tmp_path: Path, error
     assert (told in text, "95% interval" in text, name in text) == (True, False, True)
 
 
-def test_estimates_are_shown_as_estimates(tmp_path: Path) -> None:
-    overrides = ("candidates=sampled", "num_batch_negs=0", "num_uniform_negs=20", "metrics=rank,estimates")
-    section = evaluated(TinyCase.write(tmp_path, partition_sizes=(40, 39), num_tags=40), *overrides)["estimates"]
-    title, key = "Estimates by hidden side", "both.realistic.mean_rank"
-
-    page = page_of(tmp_path / "output")
-    assert list(section["metrics"]) == [row[0] for row in page.rows["Estimates for whole partitions"][1:]]
-    [row] = [row for row in page.rows[title][1:] if row[0] == "mean rank"]
-    value, _, error = row[1].partition(" ± ")
-    assert float(value) == pytest.approx(section["metrics"][key], abs=10 * float(error) / 2)
-    assert float(error) == pytest.approx(section["intervals"][key]["standard_error"], rel=0.5)
-    for shown in as_text(tmp_path / "output"):
-        assert not lacking(shown, title, "from uniform draws, not measured.", row[1])
-
-
 @pytest.mark.slow
 def test_relation_queries_have_a_range_of_candidates_of_their_own(tmp_path: Path) -> None:
     document = evaluated(TinyCase.write(tmp_path, candidates="partition"), "relation_prediction=True")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pbgeval.errors import OutputError
-from pbgeval.metrics.estimates import Estimate
 from pbgeval.monitor.records import (
+    Estimate,
     PassDetails,
     PassKey,
     PassRecord,

@@ -10,10 +10,10 @@ import pytest
 from attrs import evolve
 
 from pbgeval.errors import DataError
-from pbgeval.metrics.estimates import Estimate
 from pbgeval.monitor.curves import Curves, PassRow, curves_of
 from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.records import (
+    Estimate,
     History,
     PassDetails,
     PassKey,

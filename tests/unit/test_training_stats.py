@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from pbgeval.errors import OutputError, StorageError
-from pbgeval.metrics.estimates import Estimate
 from pbgeval.monitor.records import (
+    Estimate,
     History,
     PassDetails,
     PassKey,
