@@ -73,10 +73,10 @@ def import_model(
     or Parquet, as for import-graph, with the model's labels (without labels, and in .del: numbers of rows), or .npy
     arrays of numbers of rows.
     """
-    from pbgeval.importing.columns import EdgeForms
     from pbgeval.importing.model import EdgeFiles
     from pbgeval.importing.model import import_model as write
     from pbgeval.models.opening import open_model
+    from pbgeval.storage.edge_columns import EdgeForms
 
     paths = _named_files(edges)
     forms = EdgeForms.parse(edge_columns or [], paths, delimiter, comment)
@@ -123,10 +123,10 @@ def import_graph(
 
     Reads text with tabs (.tsv, .txt, .del), .csv or Parquet. A name may have several files.
     """
-    from pbgeval.importing.columns import EdgeForms
     from pbgeval.importing.dictionaries import Partitioning, RelationTypes, partition_counts
     from pbgeval.importing.graph import GraphFiles
     from pbgeval.importing.graph import import_graph as write
+    from pbgeval.storage.edge_columns import EdgeForms
 
     paths = _named_files(edges)
     files = GraphFiles(

@@ -5,41 +5,37 @@ Every line that is not as it should be is a fault with its number; nothing is gu
 
 from __future__ import annotations
 
-import csv
-import itertools
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import frozen
 
-from pbgeval.errors import ConfigError, DataError, EvalError, StorageError, raise_first
-from pbgeval.importing.columns import ENDS_BY_NAME, HEADER_WORDS, RELATIONS_BY_NAME, TYPES, ColumnForm, is_csv
+from pbgeval.errors import ConfigError, DataError, EvalError, StorageError
 from pbgeval.importing.engine import Engine, file_literal, first_line, quoted
-from pbgeval.storage.text import (
-    GZIP,
-    LONE_RETURN,
-    ZSTD,
-    check_compressed,
-    did_you_mean,
-    has_mixed_line_ends,
-    is_lone_return,
-    listed,
-    names_file_of_edges,
-    one_line,
-    open_input,
-    text_lines,
-    unknown_extension,
-    unreadable,
+from pbgeval.storage.edge_columns import (
+    ENDS_BY_NAME,
+    NO_RELATION,
+    RELATIONS_BY_NAME,
+    TYPES,
+    ColumnForm,
+    is_csv,
 )
-
-NO_RELATION = "edge"  # what the relation is called where the files have none, and nobody else names it
+from pbgeval.storage.edge_text import (
+    ENDS_AND_RELATION,
+    NO_EDGES,
+    PARQUET_MAGIC,
+    TOO_LONG,
+    EdgeText,
+    looks_like_header,
+    magic_of_edges,
+    taken_for_edge,
+)
+from pbgeval.storage.text import GZIP, ZSTD, check_whole, listed, one_line
 
 # A Parquet file of edges -> what the engine reads, and what is wrong with it.
 
-PARQUET_MAGIC = b"PAR1"
 _TEXTS = re.compile(r"VARCHAR|ENUM\(.*\)|UUID|DATE|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?")
 # Types of columns whose names are integers -> the numbers below which all integers are exact; None: all of them.
 _REALS = {"FLOAT": 1 << 24, "DOUBLE": 1 << 53, "DECIMAL": None}
@@ -164,23 +160,21 @@ def _columns_by_name(path: Path, form: ColumnForm, found: Sequence[str]) -> dict
 
 # A text file of edges, plain, gzip or zstd -> what the engine reads, and which line is wrong.
 #
-# Fields of a `.csv` file may be quoted, as RFC 4180 says; in any other file a quotation mark is a letter like others.
-# Blank lines are passed over, and so are comments, of which the engine reads a copy without them.
+# The rules are those of `storage/edge_text.py`, which reads the same files without the engine. Of comments, the engine
+# reads a copy without them.
 
-_NEVER, _NO_DELIMITER = "\x01", "\x02"  # in no file: nothing is a missing value; a line is one field
+# In no file: nothing is a missing value; a line is one field.
+_NEVER, _NO_DELIMITER = "\x01\x02\x03never\x03\x02\x01", "\x02\x01\x02\x03"
 _LINE = re.compile(r"CSV Error on Line: (\d+)")
 _COUNTS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 
 
 @frozen
 class TextEdges:
-    """A text file and its columns."""
+    """A text file, as the engine reads it."""
 
-    path: Path
-    form: ColumnForm
+    text: EdgeText
     magic: bytes
-    header: tuple[str, ...] | None = None  # None: it has none
-    chosen: Mapping[str, str] = field(factory=dict)  # the column of each of ours: c0, c1, ...
 
     @classmethod
     def open(cls, engine: Engine, path: Path, form: ColumnForm, magic: bytes) -> TextEdges:
@@ -189,32 +183,19 @@ class TextEdges:
         Raises:
             StorageError: the file cannot be read, has other columns, or a header that names one twice.
         """
-        opened = cls(path, form, magic, chosen=form.chosen())
-        line, first = opened._first(engine)
-        if form.names is None:
-            if first and len(first) != opened.width:
-                check_compressed(path, magic)  # of a damaged file, this is the fault
-                raise opened._ragged(line, first)
-            return opened
-        raise_first(
-            StorageError,
-            (
-                len({*first}) != len(first) - max(first.count("") - 1, 0),
-                f"{path}:{line}: the header has a column twice: {listed(first)}",
-            ),
-            (
-                not {*form.chosen().values()} <= {*first},
-                f"{path}:{line}: expected a header with columns {listed([*form.chosen().values()])}, found "
-                f"{listed(first)}; name them with {form.flag} HEAD,RELATION,TAIL",
-            ),
-        )
-        places = {ours: f"c{first.index(theirs)}" for ours, theirs in form.chosen().items()}
-        return cls(path, form, magic, tuple(first), places)
+        opened = cls(EdgeText(path, form), magic)
+        lines = opened._first_lines(engine) if magic == ZSTD else None
+        return cls(EdgeText.open(path, form, lines), magic)
 
     @property
-    def width(self) -> int:
-        """The number of columns."""
-        return len(self.form.order if self.header is None else self.header)
+    def path(self) -> Path:
+        """The file."""
+        return self.text.path
+
+    @property
+    def form(self) -> ColumnForm:
+        """How it is read."""
+        return self.text.form
 
     @property
     def compression(self) -> str:
@@ -228,9 +209,12 @@ class TextEdges:
         Raises:
             StorageError: the file is compressed and not whole: the engine takes some that were cut off for whole.
         """
-        check_compressed(self.path, self.magic)
-        columns, by = [f"c{at}" for at in range(self.width)], self.form.delimiter_in(self.path)
-        quote, has_header = '"' if is_csv(self.path) else "", self.header is not None
+        is_odd = check_whole(self.path)  # the engine takes some files that were cut off for whole, and some odd ends
+        self._raise_fault_if(is_odd)
+        columns, by = [f"c{at}" for at in range(self.text.width)], self.form.delimiter_in(self.path)
+        quote, has_header = '"' if is_csv(self.path) else "", self.text.header is not None
+        if quote and self.magic != ZSTD:
+            self._check_quotes(engine)
         if self.form.comment is None:
             yield _text(self.path, self.compression, columns, by, quote, has_header=has_header)
             return
@@ -240,12 +224,31 @@ class TextEdges:
         try:
             engine.run_unguarded(
                 f"COPY ({self._lines()}) TO {quoted(copy)} "
-                f"(FORMAT csv, HEADER false, DELIMITER {quoted(_NO_DELIMITER)}, QUOTE '', ESCAPE '', "
+                f"(FORMAT csv, HEADER true, DELIMITER {quoted(_NO_DELIMITER)}, QUOTE '', ESCAPE '', "
                 f"NULLSTR {quoted(_NEVER)})"
             )
-            yield _text(copy, "none", columns, by, quote, has_header=has_header)
+            # The copy's own header is in front so that no byte order mark within the file is at the copy's beginning.
+            yield _text(copy, "none", columns, by, quote, has_header=has_header, skip=1)
         finally:
             copy.unlink(missing_ok=True)
+
+    def _raise_fault_if(self, is_doubtful: bool) -> None:
+        """Read a file that is doubtful by the rules."""
+        found = self.text.first_fault() if is_doubtful else None
+        if found is not None:
+            raise found
+
+    def _check_quotes(self, engine: Engine) -> None:
+        """Refuse spaces around quoted fields, some of which the engine takes for part of the name, and others not.
+
+        Raises:
+            StorageError: there are some.
+        """
+        by = self.form.delimiter_in(self.path)
+        pattern = quoted(f'(^|{re.escape(by)}) +"|" +({re.escape(by)}|$)')
+        # Within quotes this may be all right, so lines that look like it are read by the rules.
+        query = f"SELECT 1 FROM ({self._lines()}) WHERE regexp_matches(line, {pattern}) LIMIT 1"
+        self._raise_fault_if(by != " " and bool(engine.run_unguarded(query)))
 
     def _check_fields_end_in_their_lines(self, engine: Engine) -> None:
         """Refuse quoted fields of several lines: one that begins like a comment, or is blank, would be left out.
@@ -255,126 +258,65 @@ class TextEdges:
         """
         marks = "length(line) - length(replace(line, '\"', ''))"
         if engine.run_unguarded(f"SELECT 1 FROM ({self._lines()}) WHERE ({marks}) % 2 = 1 LIMIT 1"):
-            comment = self.form.flag_of("comment")
-            raise StorageError(
-                f"{self.path}: a quoted field goes on in the next line, which {comment} does not allow; remove the "
-                f"comments from the file and leave out {comment}"
-            )
+            found = None if self.magic == ZSTD else self.text.first_fault()
+            raise found or self.text.goes_on()
 
     def _lines(self) -> str:
         """Return a query for all lines but blank ones and comments."""
-        comment = "" if self.form.comment is None else f" WHERE NOT starts_with(line, {quoted(self.form.comment)})"
-        return f"SELECT line FROM {_text(self.path, self.compression, ['line'], _NO_DELIMITER, '')}{comment}"
+        source = _text(self.path, self.compression, ["line"], _NO_DELIMITER, "")
+        comment = "" if self.form.comment is None else f" AND NOT starts_with(line, {quoted(self.form.comment)})"
+        return f"SELECT line FROM {source} WHERE line <> ''{comment}"
 
     def column(self, ours: str) -> str:
         """Return a column as text."""
-        return f"CAST({self.chosen[ours]} AS VARCHAR)"
+        return f"CAST(c{self.text.places[ours]} AS VARCHAR)"
 
     def place_of(self, row: int) -> str:
         """Name a row for a message: by its line, where the file can be read once more."""
-        start = row + (self.header is not None)
-        lines = (f"{self.path}:{line}" for line, _ in itertools.islice(self._records(), start, None))
-        return next(lines, f"{self.path}: edge {row}")
+        return f"{self.path}: edge {row}" if self.magic == ZSTD else self.text.place_of(row)
 
     def fault(self, error: Exception) -> EvalError:
         """Return the error for the line that the engine could not read.
 
         The engine's own line is taken where the file cannot be read once more (zstd).
         """
-        try:
-            for line, fields in self._records():
-                if len(fields) != self.width:
-                    return self._ragged(line, fields)
-            if self.compression != "zstd" and has_mixed_line_ends(self.path):
-                return StorageError(f"{self.path}: some lines end in CRLF and others in LF; end all of them alike")
-        except StorageError as found:  # not UTF-8, damaged, or with a lone CR: it names the line
+        found = None if self.magic == ZSTD else self.text.first_fault()
+        if found is not None:
             return found
         at, counts = _LINE.search(str(error)), _COUNTS.search(str(error))
         where = f":{at[1]}" if at and self.form.comment is None else ""
         if counts:
-            return self._miscounted(where, int(counts[1]), int(counts[2]))
+            return self.text.miscounted(where, int(counts[1]), int(counts[2]))
         if "maximum line size" in str(error).lower():
-            return StorageError(f"{self.path}{where}: a line is longer than 2 MB; is this a file of edges?")
+            return StorageError(f"{self.path}{where}: {TOO_LONG}")
         is_unlike = "state machine" in str(error)
         fault = "the lines have different forms or line ends" if is_unlike else one_line(first_line(error))
         return StorageError(f"{self.path}{where}: {'not UTF-8 text' if 'unicode' in str(error).lower() else fault}")
 
-    def _ragged(self, line: int, found: Sequence[str]) -> StorageError:
-        if found[0].startswith("#") and self.form.comment is None:
-            advice = f"set {self.form.flag_of('comment')} '#' if lines that begin with # are comments"
-            return self._miscounted(f":{line}", self.width, len(found), advice)
-        named = [name for name in found if name.casefold() in HEADER_WORDS]
-        if self.header is None and len(named) in (2, 3):
-            names = ",".join(named if len(named) == 3 else [named[0], "", named[1]])
-            advice = f"if this is a header, set {self.form.flag} {names}"
-            return self._miscounted(f":{line}", self.width, len(found), advice)
-        return self._miscounted(f":{line}", self.width, len(found))
-
-    def _miscounted(self, where: str, expected: int, found: int, advice: str = "") -> StorageError:
-        flag, delimiter = self.form.flag, self.form.flag_of("delimiter")
-        if found == 1 and not is_csv(self.path) and self.form.delimiter is None:
-            advice = advice or (
-                f"columns must be separated by tabs; name the file .csv if commas separate them, or set {delimiter}"
-            )
-        advice = advice or f"set {flag} to the columns of the file{' (ht: no relation)' if found == 2 else ''}"
-        columns = f"{expected} columns {self.form.separated(self.path)}"
-        return StorageError(f"{self.path}{where}: expected {columns}, found {found}; {advice}")
-
-    def _first(self, engine: Engine) -> tuple[int, list[str]]:
-        """Return the first line that is neither blank nor a comment: its number, and its fields; none of no lines."""
+    def _first_lines(self, engine: Engine) -> list[str]:
+        """Return the first line of a file of zstd that is neither blank nor a comment."""
         import duckdb
 
-        if self.compression != "zstd":
-            return next(self._records(), (1, []))
-        check_compressed(self.path, self.magic)
+        check_whole(self.path)
         try:
-            lines = engine.run_unguarded(f"{self._lines()} LIMIT 1")
+            return [str(line) for (line,) in engine.run_unguarded(f"{self._lines()} LIMIT 1")]
         except duckdb.Error as error:
             raise self.fault(error) from error
-        return next(self._fields((1, str(line)) for (line,) in lines), (1, []))
-
-    def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Return (number of its last line, fields) of every line that is no comment and not blank; nothing of zstd.
-
-        Raises:
-            StorageError: a line cannot be read.
-        """
-        lines: Iterable[tuple[int, str]] = () if self.compression == "zstd" else text_lines(self.path)
-        comment = self.form.comment
-        return self._fields(of for of in lines if comment is None or not of[1].startswith(comment))
-
-    def _fields(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
-        number, delimiter = 0, self.form.delimiter_in(self.path)
-
-        def texts() -> Iterator[str]:
-            nonlocal number
-            for at, line in lines:
-                number = at
-                yield f"{line}\n"
-
-        if is_csv(self.path):
-            try:
-                for fields in csv.reader(texts(), delimiter=delimiter, strict=True):
-                    if fields:
-                        yield number, fields
-            except csv.Error as error:
-                is_lone = is_lone_return(error)
-                what = LONE_RETURN if is_lone else f"wrong quotation marks (RFC 4180): {one_line(error)}"
-                raise StorageError(f"{self.path}{f':{number}' if is_lone else ''}: {what}") from error
-            return
-        for at, line in lines:
-            if "\r" in line:
-                raise StorageError(f"{self.path}:{at}: {LONE_RETURN}")
-            if line:
-                yield at, line.split(delimiter)
 
 
 def _text(
-    path: Path, compression: str, columns: Sequence[str], delimiter: str, quote: str, *, has_header: bool = False
+    path: Path,
+    compression: str,
+    columns: Sequence[str],
+    delimiter: str,
+    quote: str,
+    *,
+    has_header: bool = False,
+    skip: int = 0,
 ) -> str:
     named = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in columns)
     return (
-        f"read_csv({file_literal(path)}, auto_detect = false, header = {str(has_header).lower()}, "
+        f"read_csv({file_literal(path)}, auto_detect = false, header = {str(has_header).lower()}, skip = {skip}, "
         f"delim = {quoted(delimiter)}, quote = {quoted(quote)}, escape = {quoted(quote)}, columns = {{{named}}}, "
         f"nullstr = {quoted(_NEVER)}, strict_mode = true, compression = {quoted(compression)}, "
         "hive_partitioning = false)"
@@ -384,7 +326,6 @@ def _text(
 # Any file -> a table.
 
 OpenedEdges = ParquetEdges | TextEdges
-_EMPTY = "{}: there are no edges in this file"
 
 
 def open_edges(engine: Engine, path: Path, form: ColumnForm) -> OpenedEdges:
@@ -394,18 +335,10 @@ def open_edges(engine: Engine, path: Path, form: ColumnForm) -> OpenedEdges:
         StorageError: the file cannot be read, or has other columns than the form says.
         DataError: it is empty.
     """
-    near = "" if path.exists() else did_you_mean(path, os.path.isfile)
-    with unreadable(path, "cannot read this file of edges", near), open_input(path) as file:
-        magic = file.read(4)
-    if not names_file_of_edges(path):
-        raise StorageError(unknown_extension(path))
-    if not magic:
-        raise DataError(_EMPTY.format(path))
-    if magic == PARQUET_MAGIC:
-        return ParquetEdges.open(engine, path, form)
-    if path.suffix.lower() in (".parquet", ".pq"):
-        raise StorageError(f"{path}: not a Parquet file, or not complete")
-    return TextEdges.open(engine, path, form, magic)
+    magic = magic_of_edges(path)
+    return (
+        ParquetEdges.open(engine, path, form) if magic == PARQUET_MAGIC else TextEdges.open(engine, path, form, magic)
+    )
 
 
 def load_edges(engine: Engine, table: str, opened: OpenedEdges, relation: str | None = None) -> list[str]:
@@ -427,7 +360,7 @@ def load_edges(engine: Engine, table: str, opened: OpenedEdges, relation: str | 
         OutputError: the disk is full.
     """
     path, columns = opened.path, opened.form.columns
-    kept = [name for name in ("lhs", "rel", "rhs", *TYPES) if name in (*columns, "rel")]
+    kept = [name for name in (*ENDS_AND_RELATION, *TYPES) if name in (*columns, "rel")]
     types = ", ".join(f"{name} {TYPES.get(name, 'VARCHAR')}" for name in kept)
     engine.run(f"CREATE TABLE IF NOT EXISTS {table} ({types})")
     others = [str(row[0]) for row in engine.run(f"DESCRIBE {table}")]
@@ -441,16 +374,16 @@ def load_edges(engine: Engine, table: str, opened: OpenedEdges, relation: str | 
     chosen += [] if "rel" in columns else [f"{quoted(relation or NO_RELATION)} AS rel"]
     _insert(engine, f"INSERT INTO {table} BY NAME SELECT {', '.join(chosen)} FROM", opened)
     if engine.num_rows(table) == before:
-        raise DataError(_EMPTY.format(path))
-    empty = {name: (f"coalesce({name}, '') = ''", f"{name} is empty") for name in ("lhs", "rel", "rhs")}
-    wrong = empty | {
+        raise DataError(NO_EDGES.format(path))
+    wrong = {name: (f"coalesce({name}, '') = ''", f"{name} is empty") for name in ENDS_AND_RELATION} | {
         "weight": ("weight IS NULL OR NOT isfinite(weight)", "the weight is not a finite number"),
         "time": ("time IS NULL", "the time is not an integer from 0 to 2^63 - 1"),
     }
-    for condition, fault in (wrong[name] for name in columns):  # in the first such row
-        row = engine.row(f"SELECT min(rowid) FROM {table} WHERE rowid >= {before} AND ({condition})")[0]
-        if row is not None:
-            raise DataError(f"{opened.place_of(int(row) - before)}: {fault}")
+    conditions = [f"({wrong[name][0]})" for name in columns]
+    added = f"FROM {table} WHERE rowid >= {before} AND ({' OR '.join(conditions)})"
+    for row, *are_wrong in engine.run(f"SELECT rowid, {', '.join(conditions)} {added} ORDER BY rowid LIMIT 1"):
+        name = columns[are_wrong.index(True)]
+        raise DataError(f"{opened.place_of(int(row) - before)}: {wrong[name][1]}")
     return _header_taken_for_edge(engine, table, opened, before)
 
 
@@ -464,23 +397,19 @@ def _converted(opened: OpenedEdges, ours: str) -> str:
 
 def _header_taken_for_edge(engine: Engine, table: str, opened: OpenedEdges, first: int) -> list[str]:
     """Warn of a first line of words that headers have, and that no other edge has."""
-    if isinstance(opened, ParquetEdges) or opened.header is not None:
+    if isinstance(opened, ParquetEdges) or opened.text.header is not None:
         return []
-    names = [name for name in ("lhs", "rel", "rhs") if name in opened.form.columns]
-    (values,) = engine.run(f"SELECT {', '.join(names)} FROM {table} WHERE rowid = {first}")
-    words = {name: str(value) for name, value in zip(names, values, strict=True)}
-    if sum(word.strip().casefold() in HEADER_WORDS for word in words.values()) < 2:
+    columns = [name for name in ENDS_AND_RELATION if name in opened.form.columns]
+    (values,) = engine.run(f"SELECT {', '.join(columns)} FROM {table} WHERE rowid = {first}")
+    names = {name: str(value) for name, value in zip(columns, values, strict=True)}
+    if not looks_like_header(names):
         return []
-    ends = [quoted(words["lhs"]), quoted(words["rhs"])]
+    ends = [quoted(names["lhs"]), quoted(names["rhs"])]
     again = [f"{name} IN ({', '.join(ends)})" for name in ("lhs", "rhs")]
-    again += [f"rel = {quoted(words['rel'])}"] if "rel" in words else []
+    again += [f"rel = {quoted(names['rel'])}"] if "rel" in names else []
     if engine.run(f"SELECT 1 FROM {table} WHERE rowid > {first} AND ({' OR '.join(again)}) LIMIT 1"):
         return []
-    columns = ",".join([words["lhs"], words.get("rel", ""), words["rhs"]])
-    return [
-        f"{opened.place_of(0)}: {one_line(columns.replace(',,', ', ').replace(',', ', '))} looks like a header, but is "
-        f"read as an edge; if it is one, set {opened.form.flag} {one_line(columns)}"
-    ]
+    return [f"{opened.place_of(0)}: {taken_for_edge(names, opened.form)}"]
 
 
 def _insert(engine: Engine, query: str, opened: OpenedEdges) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from attrs import asdict, field, fields_dict, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError, raise_first
-from pbgeval.importing.columns import ColumnForm, EdgeForms
 from pbgeval.importing.dictionaries import (
     Partitioning,
     RelationTypes,
@@ -40,6 +39,7 @@ from pbgeval.importing.placement import (
     unknown_kinds,
 )
 from pbgeval.progress import Observer
+from pbgeval.storage.edge_columns import ColumnForm, EdgeForms
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.left_out import UNKNOWN
 from pbgeval.storage.text import (

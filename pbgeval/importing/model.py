@@ -16,7 +16,6 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
-from pbgeval.importing.columns import ColumnForm, EdgeForms
 from pbgeval.importing.dictionaries import RelationTypes, Sizes
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.graph import Dictionaries, Dictionary, EdgesToSplit, split_edges
@@ -33,6 +32,7 @@ from pbgeval.storage.checkpoint_files import (
     write_model,
     write_relations,
 )
+from pbgeval.storage.edge_columns import ColumnForm, EdgeForms
 from pbgeval.storage.left_out import UNKNOWN
 from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.text import edge_file_type, listed, plural

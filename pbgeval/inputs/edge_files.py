@@ -19,7 +19,6 @@ from attrs import asdict
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.config import EvalConfig
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
-from pbgeval.importing.columns import EdgeForms
 from pbgeval.importing.dictionaries import RelationTypes, is_of_labels, write_labels
 from pbgeval.importing.graph import (
     Dictionaries,
@@ -35,6 +34,7 @@ from pbgeval.inputs.opening import Inputs, files_of_edges, needs_time, open_inpu
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.results.output import DEFAULT_OUTPUTS, IMPORTED
+from pbgeval.storage.edge_columns import EdgeForms
 from pbgeval.storage.entities import read_relation_names
 from pbgeval.storage.left_out import LEFT_OUT, UNKNOWN
 from pbgeval.storage.text import fingerprint, listed

@@ -172,7 +172,7 @@ def is_id(text: str) -> bool:
 
 
 def _form_of(path: Path) -> _Form:
-    first = next((line for _, line in text_lines(path)), "")
+    first = next((line.rstrip("\r\n") for _, line in text_lines(path, keep_ends=True)), "")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     delimiter = _recorded_delimiter(path)
     if delimiter is not None:
@@ -197,22 +197,13 @@ def _recorded_delimiter(path: Path) -> str | None:
     return delimiter if isinstance(delimiter, str) and delimiter and path.name in names else None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    for number, line in text_lines(path):
-        if "\r" in line:
-            raise StorageError(f"{path}:{number}: {LONE_RETURN}")
-        yield number, line
-
-
 def _rows_of_text(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split(delimiter)) for number, line in _lines(path) if line)
+    return ((number, line.split(delimiter)) for number, line in text_lines(path) if line)
 
 
 def _rows_of_csv(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the first line, columns) of each row; a label in quotes may have several lines."""
-    reader = csv.reader(
-        (f"{line}\n" for _, line in text_lines(path, keep_returns=True)), delimiter=delimiter, strict=True
-    )
+    reader = csv.reader((line for _, line in text_lines(path, keep_ends=True)), delimiter=delimiter, strict=True)
     while True:
         number = reader.line_num + 1
         try:
@@ -230,7 +221,7 @@ def _rows_of_csv(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def _whole_lines(path: Path) -> Iterator[Entry]:
     numbered = set(_OTHER_DELIMITERS)  # those that every line has behind its place, as an id
     number, first = 0, ""
-    for number, line in _lines(path):
+    for number, line in text_lines(path):
         if "\t" in line:
             raise StorageError(
                 f"{path}:{number}: expected one label, without a tab, as in the lines before, found {one_line(line)!r}"

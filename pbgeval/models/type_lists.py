@@ -39,7 +39,7 @@ def _of_lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _of_json(path: Path) -> Iterator[tuple[str, str, list[str]]]:
-    text = "\n".join(line for _, line in text_lines(path))
+    text = "".join(line for _, line in text_lines(path, keep_ends=True))
     with unreadable(path, "expected JSON, found", "", (ValueError, RecursionError)):
         document = json.loads(text, object_pairs_hook=_Pairs)
     if isinstance(document, _Pairs):

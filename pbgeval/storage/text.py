@@ -115,17 +115,17 @@ def is_lone_return(error: csv.Error) -> bool:
     return str(error).startswith("new-line character")
 
 
-def text_lines(path: Path, *, keep_returns: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield (number from 1, line without its end) of a plain or gzip file of any size.
+def text_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield (number from 1, line) of a plain or gzip file of any size.
 
     Args:
         path: the file.
-        keep_returns: leave a carriage return at the end of a line.
+        keep_ends: as in `text_blocks`.
 
     Raises:
         StorageError: as `text_blocks`.
     """
-    for first, lines in text_blocks(path, keep_returns=keep_returns):
+    for first, lines in text_blocks(path, keep_ends=keep_ends):
         yield from enumerate(lines, first)
 
 
@@ -143,17 +143,18 @@ def rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
             yield number, line, line.split("\t")
 
 
-def text_blocks(path: Path, *, keep_returns: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the first line, lines without their ends), about a quarter of a megabyte at a time.
+def text_blocks(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of the first line, lines), about a quarter of a megabyte at a time.
 
     Lines before a fault are yielded before it is raised. Checksums of gzip are checked at the end of the file.
 
     Args:
         path: the file.
-        keep_returns: as in `text_lines`.
+        keep_ends: leave the lines as they are, with LF or CRLF at their ends and carriage returns within them.
 
     Raises:
-        StorageError: the file cannot be opened or read, is damaged, or a line is not UTF-8; says which.
+        StorageError: the file cannot be opened or read, is damaged, or a line is not UTF-8 or, unless `keep_ends`, has
+            a carriage return within it; says which.
     """
     number = 1
     begun: list[bytes] = []  # the pieces of a line whose end has not been met
@@ -163,55 +164,54 @@ def text_blocks(path: Path, *, keep_returns: bool = False) -> Iterator[tuple[int
             while data := stream.read1(_BYTES_AT_A_TIME):
                 whole, newline, rest = data.rpartition(b"\n")
                 if newline:
-                    for lines in _decoded(path, number, b"".join([*begun, whole]), keep_returns):
+                    lines, fault = _decoded(b"".join([*begun, whole, newline]), number == 1, keep_ends)
+                    if lines:
                         yield number, lines
-                        number += len(lines)
+                    number += len(lines)
+                    if fault:
+                        raise StorageError(f"{path}:{number}: {fault}")
                     begun = []
                 begun.append(rest)
                 if sum(map(len, begun)) > _MAX_BYTES_OF_A_LINE:
                     raise OSError(errno.EFBIG, f"a line of more than {_MAX_BYTES_OF_A_LINE:,} bytes")
-            for lines in _decoded(path, number, b"".join(begun), keep_returns) if any(begun) else ():
+            lines, fault = _decoded(b"".join(begun), number == 1, keep_ends)
+            if lines:
                 yield number, lines
+            if fault:
+                raise StorageError(f"{path}:{number + len(lines)}: {fault}")
     except _DAMAGE as error:
         raise _unreadable(path, number, error) from error
 
 
-def has_mixed_line_ends(path: Path) -> bool:
-    """Return whether some lines of a plain or gzip file that can be read end in CRLF, and others in LF."""
-    num_lines = num_crlf = 0
-    last = b""
-    with open_input(path) as file:
-        stream = _decompressed(path, file)
-        while data := stream.read1(_BYTES_AT_A_TIME):
-            num_lines += data.count(b"\n")
-            num_crlf += data.count(b"\r\n") + (last == b"\r" and data.startswith(b"\n"))
-            last = data[-1:]
-    return 0 < num_crlf < num_lines
-
-
-def check_compressed(path: Path, magic: bytes) -> None:
-    """Read a file of gzip or zstd to its end, so that none is taken for whole that was cut off or damaged.
+def check_whole(path: Path) -> bool:
+    """Read a text file to its end, so that none is taken for whole that was cut off or damaged.
 
     For gzip, all checksums are checked. For zstd, only truncation is: the reader checks the checksums.
 
-    Args:
-        path: the file.
-        magic: its first four bytes; a file of another format is not looked at.
+    Returns:
+        Whether lines end in LF here and CRLF there, or a carriage return is elsewhere (not known of zstd).
 
     Raises:
         StorageError: it is damaged, or cannot be read.
     """
-    number = 1
+    number, num_returns, num_crlf = 1, 0, 0
+    last = b""
     try:
         with open_input(path) as file:
-            if magic.startswith(GZIP):
-                stream = _decompressed(path, file)
-                while data := stream.read1(_BYTES_AT_A_TIME):
-                    number += data.count(b"\n")
-            elif magic == ZSTD:
+            if file.peek(4)[:4] == ZSTD:
                 _walk_zstd(file)
+                return False
+            stream = _decompressed(path, file)
+            while data := stream.read1(_BYTES_AT_A_TIME):
+                number += data.count(b"\n")
+                if last == b"\r" or b"\r" in data:
+                    num_returns += data.count(b"\r")
+                    num_crlf += data.count(b"\r\n") + (last == b"\r" and data.startswith(b"\n"))
+                last = data[-1:]
     except _DAMAGE as error:
         raise _unreadable(path, number, error) from error
+    at_end = last == b"\r"  # which stands for CRLF
+    return num_returns > 0 and not num_returns == num_crlf + at_end == number - 1 + at_end
 
 
 def _check_mode(path: Path, mode: int) -> None:
@@ -231,24 +231,27 @@ def _decompressed(path: Path, file: io.BufferedReader) -> io.BufferedReader:
     return file
 
 
-def _decoded(path: Path, number: int, data: bytes, keep_returns: bool) -> Iterator[list[str]]:
-    """Yield the lines of some bytes that begin with a line; those before one that is not UTF-8, too."""
-    data = data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data
+def _decoded(data: bytes, is_first: bool, keep_ends: bool) -> tuple[list[str], str]:
+    """Return the lines of some bytes that begin with a line; those before one that cannot be read, and why."""
+    data = data.removeprefix(_BYTE_ORDER_MARK) if is_first else data
+    fault = ""
     try:
-        yield _split(data.decode("utf-8"), keep_returns)
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        whole, newline, _ = data[: error.start].rpartition(b"\n")
-        before = _split(whole.decode("utf-8"), keep_returns) if newline else []
-        if before:
-            yield before
-        raise StorageError(
-            f"{path}:{number + len(before)}: expected UTF-8 text, found byte 0x{data[error.start]:02x}"
-        ) from error
-
-
-def _split(text: str, keep_returns: bool) -> list[str]:
+        text = data[: data.rfind(b"\n", 0, error.start) + 1].decode("utf-8")
+        fault = f"expected UTF-8 text, found byte 0x{data[error.start]:02x}"
     lines = text.split("\n")
-    return [line.removesuffix("\r") for line in lines] if "\r" in text and not keep_returns else lines
+    rest = lines.pop()
+    if keep_ends:
+        lines = [f"{line}\n" for line in lines]
+    if rest:
+        lines.append(rest)
+    if "\r" in text and not keep_ends:
+        lines = [line.removesuffix("\r") for line in lines]
+        lone = next((at for at, line in enumerate(lines) if "\r" in line), None)
+        if lone is not None:
+            return lines[:lone], LONE_RETURN
+    return lines, fault
 
 
 def _unreadable(path: Path, number: int, error: BaseException) -> StorageError:

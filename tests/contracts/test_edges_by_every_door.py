@@ -16,12 +16,12 @@ import pytest
 from pbgeval.config import load_config
 from pbgeval.errors import EvalError
 from pbgeval.evaluation import inputs_of_config
-from pbgeval.importing.columns import EdgeForms
 from pbgeval.importing.graph import GraphFiles, import_graph
 from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.inputs.edge_files import buckets_of_files
 from pbgeval.models.opening import open_model
 from pbgeval.progress import Observer
+from pbgeval.storage.edge_columns import EdgeForms
 from tests.kit.names import buckets_in
 
 ENTITIES = ["a", "b", 'say "c"', "d,e", "1", "2", "é", "#x"]

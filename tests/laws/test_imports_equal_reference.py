@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.importing import engine
-from pbgeval.importing.columns import ColumnForm, EdgeForms
 from pbgeval.importing.dictionaries import Partitioning, RelationTypes
 from pbgeval.importing.graph import GraphFiles, import_graph
 from pbgeval.progress import Observer
+from pbgeval.storage.edge_columns import ColumnForm, EdgeForms
 from tests import import_reference
 from tests.examples import examples
 from tests.kit.names import buckets_in, names_in, relations_in, unknown_in

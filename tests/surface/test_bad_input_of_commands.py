@@ -157,7 +157,7 @@ IMPORTED = [
         )
         for text, message in (
             ('h,r,t\n"a\nb",r,c\nb,r\n', ":4: expected 3 columns separated by commas, found 2"),
-            ('h,r,t\na,r,"c\n', ": wrong quotation marks (RFC 4180): unexpected end of data"),
+            ('h,r,t\na,r,"c\n', ":2: wrong quotation marks (RFC 4180): the quotation mark before a field has none"),
             ("h,r,h\na,r,c\n", ":1: the header has a column twice: h, r, h"),
         )
     ),

@@ -17,6 +17,8 @@ _IGNORED = "_"
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 _SAID = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "single spaces", "|": "pipes"}
 
+NO_RELATION = "edge"  # what the relation is called where the files have none, and nobody else names it
+
 # What the field calls both ends, and relations: in Parquet without an option, and in headers that are warned of.
 ENDS_BY_NAME = (
     ("lhs", "rhs"),
@@ -42,7 +44,7 @@ class ColumnForm:
     names: tuple[str, ...] | None = None
     delimiter: str | None = None  # of text; None: a comma in .csv, else a tab
     comment: str | None = None  # lines of text that begin with it are passed over
-    flag: str = "--edge-columns"  # where the user sets it, for messages
+    flag: str = "--edge-columns"  # where the user sets it, for messages; "": nowhere
 
     @classmethod
     def parse(cls, text: str | None, flag: str = "--edge-columns") -> ColumnForm:
@@ -89,6 +91,10 @@ class ColumnForm:
         """Return where the user sets `delimiter` or `comment`, for messages."""
         return f"--{setting}" if self.flag.startswith("--") else f"edge_{setting}"
 
+    def advice(self, text: str) -> str:
+        """Return the end of a message about what the user may set."""
+        return f"; {text}" if self.flag else ""
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of ours that the file has, in the order of PBG's files."""
@@ -105,8 +111,12 @@ class ColumnForm:
     def chosen(self) -> dict[str, str]:
         """Return the file's column of each of ours; columns of text without header are c0, c1, ..."""
         if self.names is None:
-            return {COLUMNS[letter]: f"c{at}" for at, letter in enumerate(self.order) if letter != _IGNORED}
+            return {ours: f"c{at}" for ours, at in self.places().items()}
         return {ours: theirs for ours, theirs in zip(COLUMNS.values(), self.names, strict=False) if theirs}
+
+    def places(self) -> dict[str, int]:
+        """Return which column of text without header each of ours is."""
+        return {COLUMNS[letter]: at for at, letter in enumerate(self.order) if letter != _IGNORED}
 
     def delimiter_in(self, path: Path) -> str:
         """Return what separates the columns of a text file."""
