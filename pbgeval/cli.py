@@ -25,6 +25,9 @@ from pbgeval.command_line.options import (
     CpusPerWorker,
     Cutoffs,
     Device,
+    EdgeColumns,
+    EdgeComment,
+    EdgeDelimiter,
     LocalFolder,
     MemoryPerNode,
     OutputFolder,
@@ -269,7 +272,7 @@ def metrics(
 @command()
 def topk(
     test: Annotated[
-        Path, typer.Option("--test", metavar="FILE", help="Edges to evaluate: head<TAB>relation<TAB>tail.")
+        Path, typer.Option("--test", metavar="FILE", help="Edges to evaluate: text or Parquet, as for import-graph.")
     ],
     ranking: Annotated[
         Path, typer.Option("--ranking", metavar="FILE", help="Top-k lists in the format of AnyBURL and SAFRAN.")
@@ -280,6 +283,9 @@ def topk(
             "--known", metavar="FILE", help="Other known edges, for example training edges. Repeatable [default: none]."
         ),
     ] = None,
+    edge_columns: EdgeColumns = None,
+    delimiter: EdgeDelimiter = None,
+    comment: EdgeComment = None,
     entities: Annotated[
         Path | None,
         typer.Option("--entities", metavar="FILE", help="Labels of all entities [default: those in the files]."),
@@ -313,13 +319,27 @@ def topk(
 
     Ranks are exact where the true entity is listed, and bounded where it is not.
     """
+    from pbgeval.importing.edge_names import edge_names
     from pbgeval.metrics.given import Absent
     from pbgeval.models.topk import read_topk
+    from pbgeval.report.console import ConsoleObserver
     from pbgeval.report.lists import topk_report, topk_table
     from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
+    from pbgeval.storage.edge_columns import EdgeForms
     from pbgeval.storage.writing import write_atomically
 
-    found = read_topk(ranking, test, known or [], entities=entities, filtering=filtering, ties=ties)
+    forms = EdgeForms.parse(edge_columns or [], ["test", "known"], delimiter, comment)
+    found = read_topk(
+        ranking,
+        test,
+        known or [],
+        names_of=lambda path: edge_names(
+            path, forms.of(path, "test" if path == test else "known"), ConsoleObserver().warn
+        ),
+        entities=entities,
+        filtering=filtering,
+        ties=ties,
+    )
     cutoffs = sorted(set(k or (1, 3, 5, 10)))
     settings = {"filter": filtering, "ties": ties, "absent": absent, "hits_at": cutoffs, "known": len(known or [])}
     report = topk_report(found, settings, Absent(absent), headline=RANK_TYPE_SYNONYMS[rank_type].value, cutoffs=cutoffs)

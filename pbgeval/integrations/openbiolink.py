@@ -16,8 +16,7 @@ import math
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +26,16 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError, ScorerError, StorageError, raise_first
+from pbgeval.importing.edge_names import edge_names
 from pbgeval.metrics.given import RankMetrics, from_ranks
 from pbgeval.models.labels import read_labels
-from pbgeval.models.triple_lines import triple_columns, triples_of
 from pbgeval.notation import ENDS, EntityNumbering, Side
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KnownAnswers, PairStore, SemiJoin
 from pbgeval.scoring.block_scorer import checked_scores
 from pbgeval.stats.ranks import RankCounts, from_scores
+from pbgeval.storage.edge_columns import ColumnForm
+from pbgeval.storage.edge_text import EdgeText, Names
 from pbgeval.storage.edges import Edges
 
 # What `score_batch` returns, by either of OpenBioLink's contracts -> scores of each side, checked.
@@ -299,9 +300,16 @@ class Evaluator(ABC):
         )
 
 
+def _names(path: Path) -> Iterator[Names]:
+    """Yield the names of a file's edges: head, relation and tail first, as pandas writes them."""
+    width = EdgeText.num_columns(path, ColumnForm(delimiter="\t", flag=""))
+    form = ColumnForm("hrt".ljust(width, "_"), delimiter="\t", flag="")
+    return edge_names(path, form, lambda warning: warnings.warn(warning, stacklevel=2))
+
+
 def _numbered_by_training(path: Path) -> tuple[dict[str, int], ...]:
     entities, relations = set[str](), set[str]()
-    for heads, labels, tails in triple_columns(path):
+    for heads, labels, tails in _names(path):
         entities.update(heads, tails)
         relations.update(labels)
     return tuple({label: index for index, label in enumerate(sorted(found))} for found in (entities, relations))
@@ -312,10 +320,14 @@ def _numbered_by_file(path: Path) -> dict[str, int]:
 
 
 def _edges(path: Path, entities: Mapping[str, int], relations: Mapping[str, int]) -> tuple[Tensor, int]:
-    triples = (
-        (entities.get(head, -1), relations.get(relation, -1), entities.get(tail, -1))
-        for head, relation, tail in triples_of(path)
-    )
-    edges_E3 = np.fromiter(chain.from_iterable(triples), np.int64).reshape(-1, 3)
+    blocks = [
+        np.stack([_numbers(entities, heads), _numbers(relations, labels), _numbers(entities, tails)], axis=1)
+        for heads, labels, tails in _names(path)
+    ]
+    edges_E3 = np.concatenate(blocks)
     is_numbered_E = (edges_E3 >= 0).all(axis=1)
     return torch.from_numpy(edges_E3[is_numbered_E]), int((~is_numbered_E).sum())
+
+
+def _numbers(numbers: Mapping[str, int], names: Sequence[str]) -> np.ndarray:
+    return np.fromiter((numbers.get(name, -1) for name in names), np.int64, len(names))

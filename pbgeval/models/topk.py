@@ -7,7 +7,7 @@ that does not hold the true entity, and the two sides of an edge do not depend o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import compress, count, repeat
 from pathlib import Path
@@ -20,8 +20,8 @@ from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.given import ListedRanks
 from pbgeval.models.labels import read_labels
 from pbgeval.models.topk_lines import RankedEdges, ranked_edges
-from pbgeval.models.triple_lines import triple_columns
 from pbgeval.notation import ENDS, Integers, Side, distinct, sort_distinct
+from pbgeval.storage.edge_text import Names
 
 _COUNTS = (
     *("num_missing", "num_not_evaluated", "num_absent", "num_empty"),
@@ -64,6 +64,7 @@ def read_topk(
     test: Path,
     known: Sequence[Path] = (),
     *,
+    names_of: Callable[[Path], Iterator[Names]],
     entities: Path | None = None,
     filtering: TopKFilter | str = TopKFilter.PRODUCER,
     ties: TopKTies | str = TopKTies.CONFIDENCE,
@@ -74,6 +75,7 @@ def read_topk(
         ranking: the file; plain or gzip.
         test: the evaluated edges, which are kept in memory as numbers; each is as many queries as it stands there.
         known: files of further known edges; evaluated ones are always known.
+        names_of: reads a file of edges, in blocks (`importing.edge_names`).
         entities: a file of labels, as `read_labels` takes it; no other name is allowed. Default: the entities named in
             any of the files.
         filtering: see `TopKFilter`; what is known also decides how many candidates there are.
@@ -90,7 +92,7 @@ def read_topk(
         StorageError: a file cannot be read, or a line is of the wrong form; says which.
         DataError: there is nothing to rank, or an edge comes more often than it is evaluated.
     """
-    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), _EvaluatedEdges(test, known, entities))
+    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), _EvaluatedEdges(names_of, test, known, entities))
     for block in ranked_edges(ranking):
         table.add(block)
     if not table.parts:
@@ -105,7 +107,10 @@ def _refuse_name(where: object, label: str) -> StorageError:
 class _EvaluatedEdges:
     """The edges that are ranked, and the known answers of their queries."""
 
-    def __init__(self, path: Path, known: Iterable[Path], entities: Path | None) -> None:
+    def __init__(
+        self, names_of: Callable[[Path], Iterator[Names]], path: Path, known: Iterable[Path], entities: Path | None
+    ) -> None:
+        self.names_of = names_of
         self.is_closed = entities is not None  # only names in the file of entities are allowed
         # Of that file, or of all files: memory grows with the names in a ranking file.
         self.entity_ids: dict[str, int] = defaultdict(count().__next__)
@@ -115,8 +120,6 @@ class _EvaluatedEdges:
             if not self.entity_ids:
                 raise StorageError(f"{entities}: no entities; write one per line")
         blocks = list(self._blocks(path, is_evaluated=True))
-        if not blocks:
-            raise DataError(f"{path}: no edges to evaluate")
         head_E, relation_E, tail_E = (np.concatenate(column) for column in zip(*blocks, strict=True))
         self.num_edges = len(head_E)
         # Keys of queries, ascending, and the answers that are known: codes, ascending, each once.
@@ -142,7 +145,7 @@ class _EvaluatedEdges:
     def _blocks(self, path: Path, *, is_evaluated: bool) -> Iterator[tuple[Integers, ...]]:
         """Yield heads, relations (-1: of no evaluated edge) and tails of a file of edges as numbers."""
         relations = self.relation_ids
-        for heads, labels, tails in triple_columns(path):
+        for heads, labels, tails in self.names_of(path):
             ends_E2 = np.stack([self.ids_of(heads), self.ids_of(tails)], axis=1)
             if (ends_E2 < 0).any():
                 at, is_tail = np.argwhere(ends_E2 < 0)[0]

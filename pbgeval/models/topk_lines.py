@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import EvalError, StorageError
 from pbgeval.notation import sort_distinct
+from pbgeval.storage.edge_columns import ColumnForm
+from pbgeval.storage.edge_text import EdgeText
 from pbgeval.storage.text import text_blocks
 
 _HEADS, _TAILS = "Heads:", "Tails:"
@@ -90,6 +92,8 @@ def ranked_edges(path: Path) -> Iterator[RankedEdges]:
     Raises:
         StorageError: the file cannot be read, or a line is of the wrong form; says which.
     """
+    form = ColumnForm(delimiter="\t", flag="")
+    by_tabs = EdgeText(path, form, places=form.places())
     first = 1
     rest = list[str]()  # lines that have not been taken; `first` is the number of the first
     for block in chain(text_blocks(path), [None]):
@@ -98,7 +102,7 @@ def ranked_edges(path: Path) -> Iterator[RankedEdges]:
         at, fault = 0, None
         while at < len(rest) and (at + 3 <= len(rest) or block is None) and fault is None:
             if rest[at].strip():
-                fault = _fault(path, first + at, rest[at : at + 3])
+                fault = _fault(by_tabs, first + at, rest[at : at + 3])
                 at_E += [] if fault else [at]
                 at += 3
             else:  # between edges
@@ -116,10 +120,14 @@ def _behind(line: str) -> str:
     return line[7:] if line[6:7] == " " else line[6:]  # the words are as long as each other
 
 
-def _fault(path: Path, number: int, lines: list[str]) -> StorageError | None:
+def _fault(by_tabs: EdgeText, number: int, lines: list[str]) -> EvalError | None:
     """Return the error in an edge's three lines, fewer at the end of the file."""
-    edge = lines[0]
-    if len(edge.split(None, 2)) < 3 or edge.startswith((_HEADS, _TAILS)):
+    path, edge = by_tabs.path, lines[0]
+    if "\t" in edge and not edge.startswith((_HEADS, _TAILS)):
+        fault = by_tabs.fault_in(number, edge.split("\t"))
+        if fault is not None:
+            return fault
+    elif len(edge.split(None, 2)) < 3 or edge.startswith((_HEADS, _TAILS)):
         return StorageError(f"{path}:{number}: expected an edge, 'head relation tail', found {edge[:100]!r}")
     for place, word in ((1, _HEADS), (2, _TAILS)):
         if place >= len(lines) or not lines[place].startswith(word):

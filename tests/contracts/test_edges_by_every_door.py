@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
-from collections.abc import Callable, Sequence
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import duckdb
@@ -14,17 +17,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from pbgeval.config import load_config
-from pbgeval.errors import EvalError
+from pbgeval.errors import EvalError, StorageError
 from pbgeval.evaluation import inputs_of_config
+from pbgeval.importing.edge_names import edge_names
 from pbgeval.importing.graph import GraphFiles, import_graph
 from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.inputs.edge_files import buckets_of_files
+from pbgeval.integrations.openbiolink import DATA, FILES, DataLoader
 from pbgeval.models.opening import open_model
+from pbgeval.models.topk import read_topk
+from pbgeval.notation import Side
 from pbgeval.progress import Observer
 from pbgeval.storage.edge_columns import EdgeForms
+from pbgeval.storage.edge_text import Names
 from tests.kit.names import buckets_in
 
-ENTITIES = ["a", "b", 'say "c"', "d,e", "1", "2", "é", "#x"]
+ENTITIES = ["a", "b", 'say "c"', "d,e", "1", "2", "é", "#x", " a ", "e\u0301", "\x01", '"b"']
 RELATIONS = ["r", "s"]
 OPTIONS = {"model": "complex", "entities": "entity.npy", "relations": "relation.npy"}
 Edges = list[tuple]
@@ -90,6 +98,64 @@ def by_verify(root: Path, path: Path, settings: Settings) -> Edges:
         return named(Path(inputs.config.edge_paths[0]))
 
 
+def by_topk(root: Path, path: Path, settings: Settings) -> Edges:
+    """Of all edges that there may be, the ranking has one after the other; the length of its list says which it is."""
+    every = list(itertools.product(ENTITIES, RELATIONS, ENTITIES))
+    write_ranking(root / "ranking.txt", [(edge, [f"x{at}" for at in range(index)]) for index, edge in enumerate(every)])
+    found = read_topk(root / "ranking.txt", path, names_of=names_by(settings))
+    tails = found.hidden_Q == Side.RHS.value
+    edges = dict(zip(found.edge_Q[tails].tolist(), found.list_length_Q[tails].tolist(), strict=True))
+    assert found.num_edges == len(edges)
+    return [every[edges[at]] for at in range(len(edges))]
+
+
+def by_topk_known(root: Path, path: Path, settings: Settings) -> Edges:
+    """A query (head, relation, ?) has one entity in its list, which stays there unless that edge is known."""
+    every = list(itertools.product(ENTITIES, RELATIONS, ENTITIES))
+    asked = [(head, relation, "nobody") for head, relation, _ in every]
+    (root / "asked").write_text("".join("\t".join(edge) + "\n" for edge in asked), encoding="utf-8")
+    write_ranking(root / "ranking.txt", [(edge, [tail]) for edge, (*_, tail) in zip(asked, every, strict=True)])
+    read, plain = names_by(settings), names_by({})
+    found = read_topk(
+        root / "ranking.txt",
+        root / "asked",
+        [path],
+        names_of=lambda file: read(file) if file == path else plain(file),
+        filtering="known",
+    )
+    tails = found.hidden_Q == Side.RHS.value
+    is_known = dict(zip(found.edge_Q[tails].tolist(), (found.list_length_Q[tails] == 0).tolist(), strict=True))
+    return [edge for at, edge in enumerate(every) if is_known[at]]
+
+
+def write_ranking(path: Path, tails: list[tuple[tuple[str, ...], list[str]]]) -> None:
+    lists = (("\t".join(edge), "".join(f"{name}\t1\t" for name in names)) for edge, names in tails)
+    path.write_text("".join(f"{edge}\nHeads: \nTails: {names}\n" for edge, names in lists), encoding="utf-8")
+
+
+def names_by(settings: Settings) -> Callable[[Path], Iterator[Names]]:
+    return lambda path: edge_names(path, forms(settings).of(path), warnings.warn)
+
+
+def by_openbiolink(root: Path, path: Path, settings: Settings) -> Edges:
+    """The files of a dataset have names of their own, tabs, and any further columns."""
+    data = root / "dataset" / DATA
+    data.mkdir(parents=True)
+    for file in FILES.values():
+        shutil.copy(path, data / file)
+    for name, labels in (("entities", ENTITIES), ("relations", RELATIONS)):
+        (root / name).write_text("".join(f"{at}\t{label}\n" for at, label in enumerate(labels)), encoding="utf-8")
+    try:
+        loader = DataLoader(
+            root / "dataset", entity_to_id_path=root / "entities", relation_to_id_path=root / "relations"
+        )
+    except EvalError as error:
+        raise StorageError(
+            *(fault.replace(str(data / FILES["training"]), str(path)) for fault in error.faults)
+        ) from None
+    return [(ENTITIES[lhs], RELATIONS[rel], ENTITIES[rhs]) for lhs, rel, rhs in loader.testing.tolist()]
+
+
 DOORS = {
     "import-graph": by_import_graph,
     "import-model": by_import_model,
@@ -97,7 +163,22 @@ DOORS = {
     "filter_paths": by_config("filter_paths"),
     "train_paths": by_config("train_paths"),
     "verify": by_verify,
+    "topk --test": by_topk,
+    "topk --known": by_topk_known,
+    "OpenBioLink": by_openbiolink,
 }
+WITH_NUMBERS = [door for door in DOORS if door not in ("import-graph", "topk --test", "topk --known", "OpenBioLink")]
+SAMPLE = FILES["testing"]  # the only name that OpenBioLink's door has
+
+
+def doors_of(name: str, settings: Settings) -> list[str]:
+    """Doors that a file of this name may come through."""
+    columns = settings.get("edge_columns", "hrt")
+    closed = {"OpenBioLink"} if name != SAMPLE else set()
+    if "," not in columns and (columns.endswith("w") or "r" not in columns):
+        closed |= {"topk --test", "topk --known"}  # which refuse weights, and have no dictionary of relations
+    return [door for door in DOORS if door not in closed]
+
 
 EDGES = [("a", "r", "b"), ('say "c"', "s", "d,e"), ("é", "r", "é")]
 LINES = "".join("\t".join(edge) + "\n" for edge in EDGES)
@@ -137,6 +218,17 @@ GOOD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, Edges]] = 
     ("test.tsv", "9\tr\ta\tb\n", {"edge_columns": "tsv=_rht"}, [("a", "r", "b")]),
     ("test.txt", "a r b\nb s a\n", {"edge_delimiter": "space"}, [("a", "r", "b"), ("b", "s", "a")]),
     ("test.csv", 'a|r|"d,e"\n', {"edge_delimiter": "pipe"}, [("a", "r", "d,e")]),
+    ("test.tsv", ' a \tr\te\u0301\n\x01\ts\t"b"\n', {}, [(" a ", "r", "e\u0301"), ("\x01", "s", '"b"')]),
+    ("test.csv", ' a ,r,"""b"""\r\n\x01,s,say "c"', {}, [(" a ", "r", '"b"'), ("\x01", "s", 'say "c"')]),
+    ("test.tsv", "a\tr\tb\r\nb\ts\ta\r", {}, [("a", "r", "b"), ("b", "s", "a")]),
+    ("test.tsv", "\n\n\na\tr\tb\n\n", {}, [("a", "r", "b")]),
+    (
+        SAMPLE,
+        'a\tr\t"say ""c"""\t917\t1\t"A\tB"\né\ts\td,e\t0\t\t\n',
+        {"edge_columns": "hrt___", "edge_delimiter": "tab"},
+        [("a", "r", 'say "c"'), ("é", "s", "d,e")],
+    ),
+    (SAMPLE, gzip.compress(b"\xef\xbb\xbfa\tr\tb\r\n"), {"edge_delimiter": "tab"}, [("a", "r", "b")]),
     ("test.tsv", "# by us\n#\na\tr\t#x\n# the end\n", {"edge_comment": "#"}, [("a", "r", "#x")]),
     ("test.csv", '# a "quote\na,r,b\n', {"edge_comment": "#"}, [("a", "r", "b")]),
     *((f"{names[0]}.parquet", table(names, COLUMNS), {}, EDGES) for names in PARQUET),
@@ -167,7 +259,40 @@ BAD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, str]] = [
     ),
     ("test.tsv", "a\t\tb\n", {}, ":1: rel is empty"),
     ("test.tsv.gz", gzip.compress(LINES.encode())[:-4], {}, "Compressed file ended"),
-    ("test.csv", 'a,r,b\n"a,r,b\n', {}, ": wrong quotation marks (RFC 4180)"),
+    ("test.tsv.gz", gzip.compress(b"a\tr\tb\na\tr\n")[:-4], {}, "Compressed file ended"),
+    ("test.tsv.gz", LINES, {}, ": cannot read this text file: no gzip, although its name ends in .gz"),
+    ("test.tsv", LINES + "   \n", {}, ":4: expected 3 columns separated by tabs, found 1"),
+    ("test.tsv", LINES + "a\tr\tb\t\n", {}, ":4: expected 3 columns separated by tabs, found 4"),
+    ("test.tsv", "a\tr\tb\na\tr\t \r\n", {}, ": some lines end in CRLF and others in LF; end all of them alike"),
+    ("test.tsv", "a\t\tb\n\tr\tb\n", {}, ":1: rel is empty"),
+    ("test.tsv", "a\t\tb\na\tr\n", {}, ":2: expected 3 columns separated by tabs, found 2"),
+    (
+        "test.tsv",
+        LINES + "a\tr\t" + 2_000_000 * "é" + "\n",
+        {},
+        ":4: a line is longer than 2 MB; is this a file of edges?",
+    ),
+    ("test.tsv", LINES.encode("utf-16"), {}, ":1: expected UTF-8 text, found byte 0xff"),
+    ("test.csv", 'a,r,b\na, "d,e",b\n', {}, ":2: wrong quotation marks (RFC 4180): spaces before a quoted field"),
+    ("test.csv", 'a,r,b\na,"r" ,b\n', {}, ":2: wrong quotation marks (RFC 4180): ' ' behind a quoted field"),
+    ("test.csv", 'a,r,"b\nb"\r\n', {}, ": some lines end in CRLF and others in LF; end all of them alike"),
+    ("test.csv", 'a,r,"b\rb"\n', {}, ":1: a carriage return (CR) within the line"),
+    (SAMPLE, "a\tr\tb\t1\na\tr\tb\n", {"edge_columns": "hrt_", "edge_delimiter": "tab"}, ":2: expected 4 columns"),
+    (
+        SAMPLE,
+        'a\tr\tb\na\t"r\tb\n',
+        {"edge_delimiter": "tab"},
+        ":2: wrong quotation marks (RFC 4180): the quotation mark",
+    ),
+    (SAMPLE, "a\t\tb\n", {"edge_delimiter": "tab"}, ":1: rel is empty"),
+    (SAMPLE, b"a\tr\t\xff\n", {"edge_delimiter": "tab"}, ":1: expected UTF-8 text, found byte 0xff"),
+    (SAMPLE, "\n", {"edge_delimiter": "tab"}, ": there are no edges in this file"),
+    (
+        "test.csv",
+        'a,r,b\n"a,r,b\n',
+        {},
+        ":2: wrong quotation marks (RFC 4180): the quotation mark before a field has none",
+    ),
     ("test.csv", ",head,relation,tail\n0,a,r,b\n", {}, "if this is a header, set edge_columns head,relation,tail"),
     ("test.csv", "x,x,y\na,r,b\n", {"edge_columns": "x,y,z"}, ":1: the header has a column twice: x, x, y"),
     ("test.csv", "x,y\na,r\n", {"edge_columns": "x,y,z"}, ":1: expected a header with columns x, y, z, found x, y"),
@@ -216,6 +341,8 @@ def found_by(door: str, root: Path, name: str, content: object, settings: Settin
         return DOORS[door](root, root / name, settings)
     except EvalError as error:
         (fault,) = {one.rpartition(str(root / name))[2] for one in error.faults}  # said once per key of a config
+    if name == SAMPLE:  # which has no settings to advise
+        fault = fault.partition("; set edge_columns")[0].partition("; set --edge-columns")[0]
     for option, key in (("--edge-columns", "edge_columns"), ("--delimiter", "edge_delimiter")):
         fault = fault.replace(option, key)
     return (
@@ -229,9 +356,12 @@ def found_by(door: str, root: Path, name: str, content: object, settings: Settin
 def test_every_door_reads_the_same_edges(
     name: str, content: object, settings: Settings, expected: Edges, tmp_path: Path
 ) -> None:
-    found = {door: found_by(door, tmp_path / door, name, content, settings) for door in DOORS}
+    doors = doors_of(name, settings)
+    found = {door: found_by(door, tmp_path / door, name, content, settings) for door in doors}
 
-    assert found == dict.fromkeys(DOORS, expected)
+    as_a_set = found.pop("topk --known", None)
+    assert found == dict.fromkeys(found, expected)
+    assert as_a_set is None or sorted(as_a_set) == sorted(set(expected))
 
 
 @pytest.mark.parametrize(
@@ -240,19 +370,16 @@ def test_every_door_reads_the_same_edges(
 def test_every_door_says_the_same_fault(
     name: str, content: object, settings: Settings, fault: str, tmp_path: Path
 ) -> None:
-    found = {door: found_by(door, tmp_path / door, name, content, settings) for door in DOORS}
+    doors = doors_of(name, settings)
+    found = {door: found_by(door, tmp_path / door, name, content, settings) for door in doors}
 
     assert fault in str(found["import-graph"])
-    assert found == dict.fromkeys(DOORS, found["import-graph"])
+    assert found == dict.fromkeys(doors, found["import-graph"])
 
 
 def test_del_files_have_rows_of_a_model_with_labels_and_names_elsewhere(tmp_path: Path) -> None:
     """As LibKGE writes them."""
-    found = {
-        door: found_by(door, tmp_path / door, "test.del", "1\t1\t4\n5\t0\t0\n", {})
-        for door in DOORS
-        if door != "import-graph"
-    }
+    found = {door: found_by(door, tmp_path / door, "test.del", "1\t1\t4\n5\t0\t0\n", {}) for door in WITH_NUMBERS}
 
     assert list(found.values()) == [[("b", "s", "1"), ("2", "r", "a")]] * len(found)
 
@@ -262,9 +389,7 @@ def test_numeric_triples_of_pykeen_are_one_line_where_names_are_expected(setting
     """The file lies beside the labels in PyKEEN's folder `training_triples`."""
     content = gzip.compress(b"head\trelation\ttail\n1\t1\t4\n5\t0\t0\n")
     found = {
-        door: found_by(door, tmp_path / door, "numeric_triples.tsv.gz", content, settings)
-        for door in DOORS
-        if door != "import-graph"
+        door: found_by(door, tmp_path / door, "numeric_triples.tsv.gz", content, settings) for door in WITH_NUMBERS
     }
 
     assert [str(fault).partition(" has numbers")[2] for fault in found.values()] == [

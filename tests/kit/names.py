@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
 
+from pbgeval.importing.edge_names import edge_names
+from pbgeval.storage.edge_columns import ColumnForm
+from pbgeval.storage.edge_text import Names
 from pbgeval.storage.text import name_of
 from tests.kit.case import NUM_DYNAMIC_RELATIONS, VERSION, TinyCase
 
@@ -37,6 +42,11 @@ def write_edges_by_name(case: TinyCase) -> list[tuple[str, str, str]]:
 def write_tsv(path: Path, edges: list[tuple[str, ...]]) -> None:
     """Write edges as lines of columns by tabs."""
     path.write_text("".join("\t".join(edge) + "\n" for edge in edges), encoding="utf-8")
+
+
+def names_of(path: Path) -> Iterator[Names]:
+    """Read a file of edges in blocks as commands do without options; what is doubtful is a failure."""
+    return edge_names(path, ColumnForm(), warnings.warn)
 
 
 def _relation_names(case: TinyCase) -> list[str]:

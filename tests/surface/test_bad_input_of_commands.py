@@ -322,7 +322,7 @@ CHOICES = [
 COMMANDS = [
     *(
         fault(f"{message}…", args=arguments.split(), world=TOPK)
-        for arguments, message in (("--known absent.tsv", "absent.tsv: cannot read this text file: No such file"),)
+        for arguments, message in (("--known absent.tsv", "absent.tsv: cannot read this file of edges: No such file"),)
     ),
     *(
         fault(f"{message}…", args=arguments.split(), world=TYPES_COMMAND)

@@ -14,7 +14,7 @@ import pytest
 from pbgeval.integrations.openbiolink import _numbered_by_file
 from pbgeval.models.topk import read_topk
 from tests.kit.commands import Done, run_main
-from tests.kit.names import buckets_in, write_tsv
+from tests.kit.names import buckets_in, names_of, write_tsv
 from tests.kit.refusals import fault_of
 
 NAMES = ['"q"', "a, b", "NA", " left", "caf\u00e9", "6"]
@@ -109,7 +109,7 @@ def test_every_door_gives_an_entity_the_same_number(files: tuple[str, str], tmp_
     write_tsv(tmp_path / "test.tsv", [(NAMES[0], "s", NAMES[1])])
     ranking = tmp_path / "ranking.txt"
     ranking.write_text(f"{NAMES[0]}\ts\t{NAMES[1]}\nHeads: \nTails: {NAMES[4]}\t1\n", encoding="utf-8")
-    ranked = read_topk(ranking, tmp_path / "test.tsv", entities=tmp_path / files[0])
+    ranked = read_topk(ranking, tmp_path / "test.tsv", names_of=names_of, entities=tmp_path / files[0])
     assert ranked.num_entities == len(NAMES)
 
 
@@ -142,7 +142,9 @@ def test_every_door_refuses_a_file_with_the_same_words(kind: str, tmp_path: Path
 
     found = {door: getattr(doors, door)().fault for door in COMMANDS}
     found["openbiolink"] = fault_of(lambda: _numbered_by_file(path))
-    found["topk"] = fault_of(lambda: read_topk(tmp_path / "ranking.txt", tmp_path / "edges.tsv", entities=path))
+    found["topk"] = fault_of(
+        lambda: read_topk(tmp_path / "ranking.txt", tmp_path / "edges.tsv", names_of=names_of, entities=path)
+    )
 
     told = {door: text.partition(name)[2] for door, text in found.items()}
     assert set(told.values()) == {told["topk"]}, told

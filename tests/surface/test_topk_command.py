@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.kit.commands import lacking, run_main
@@ -57,3 +60,52 @@ def test_a_convention_gives_one_number(tmp_path: Path, flags: list[str], absent:
     document = json.loads((tmp_path / "metrics.json").read_text())
     assert document["metrics"]["both.realistic.mean_reciprocal_rank"] == pytest.approx(expected)
     assert ({}, absent) == (document["intervals"], document["provenance"]["settings"]["absent"])
+
+
+def test_edges_have_the_forms_that_imports_take(tmp_path: Path, flags: list[str]) -> None:
+    expected = run_main(*flags, "--known", "test.tsv", cwd=tmp_path).printed
+    edges = [line.split("\t") for line in (tmp_path / "test.tsv").read_text().splitlines()]
+    written(tmp_path / "test.csv", "# ours\n" + "".join(f'{tail};"{head}";likes;917\n' for head, _, tail in edges))
+    names = ("head", "relation", "tail")
+    pq.write_table(pa.table(dict(zip(names, zip(*edges, strict=True), strict=True))), tmp_path / "test.parquet")
+
+    text = ("--test", "test.csv", "--edge-columns", "csv=thr_", "--delimiter", ";", "--comment", "#")
+    found = run_main("topk", "--ranking", "ranking.txt", *text, "--known", "test.parquet", cwd=tmp_path)
+
+    assert (found.printed, found.err) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ("test=hrtw", "--edge-columns: weight has no effect here; write _ for its letter, or leave its name out"),
+        ("known=hrt_", "known.tsv:1: expected 4 columns separated by tabs, found 3"),
+    ],
+)
+def test_columns_are_those_of_the_files(tmp_path: Path, flags: list[str], columns: str, line: str) -> None:
+    written(tmp_path / "known.tsv", TEST)
+
+    (fault,) = run_main(*flags, "--known", "known.tsv", "--edge-columns", columns, cwd=tmp_path).faults
+
+    assert fault.startswith(line)
+
+
+def test_what_looks_like_a_header_is_warned_of(tmp_path: Path, flags: list[str]) -> None:
+    written(tmp_path / "known.tsv", f"head\trelation\ttail\n{TEST}")
+
+    assert run_main(*flags, "--known", "known.tsv", cwd=tmp_path).err == (
+        "warning: known.tsv:1: head, relation, tail looks like a header, but is read as an edge; if it is one, set "
+        "--edge-columns head,relation,tail\n"
+    )
+
+
+def test_text_needs_no_duckdb_and_parquet_says_so(
+    tmp_path: Path, flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    pq.write_table(pa.table({"h": ["a"], "r": ["likes"], "t": ["b"]}), tmp_path / "known.parquet")
+
+    assert run_main(*flags, cwd=tmp_path).status == 0
+    assert run_main(*flags, "--known", "known.parquet", cwd=tmp_path).faults == [
+        "duckdb is required to read text or Parquet edges: pip install duckdb"
+    ]

@@ -262,13 +262,18 @@ def test_labels_of_files_have_their_numbers(tmp_path):
         ("entities.tsv", "0\ta\n1\ta\n", "expected each label once, found 'a' again"),
         ("entities.tsv", "0\ta\n2\tb\n", "entities.tsv:2: expected ids from 0 to 1, found 2; .* none for id 1"),
         ("entities.tsv", "a\t0\n", "entities.tsv:1: expected id<TAB>label"),
-        ("HQ_DIR/train_test_data/test_sample.csv", "a\tR\n", r"test_sample.csv:1: expected head, relation and tail"),
+        (
+            "HQ_DIR/train_test_data/test_sample.csv",
+            "a\tR\n",
+            "test_sample.csv:1: expected 3 columns separated by tabs, found 2$",
+        ),
+        ("HQ_DIR/train_test_data/val_sample.csv", "", "val_sample.csv: there are no edges in this file"),
         ("HQ_DIR/train_test_data/val_sample.csv", None, "val_sample.csv: expected a file of OpenBioLink's dataset"),
         ("HQ_DIR/train_test_data", None, "HQ_DIR: expected a dataset of OpenBioLink, a folder with train_test_data"),
     ],
 )
 def test_a_file_that_is_not_as_in_a_dataset_is_refused(tmp_path, file, text, fault):
-    folder = write(tmp_path, ["a R b"], [], [])
+    folder = write(tmp_path, ["a R b"], ["a R b"], ["a R b"])
     (tmp_path / file).rename(tmp_path / "away") if text is None else (tmp_path / file).write_text(text)
     labels = {"entity_to_id_path": tmp_path / file} if file == "entities.tsv" else {}
 
@@ -280,7 +285,7 @@ def test_the_edges_of_a_dataset_are_evaluated_with_any_model(tmp_path):
     """The report's pessimistic figures are those of an evaluator with the same scores."""
     names = [f"{h} {r} {t}" for h, r, t in TRAIN]
     every = [f"{e} 0 {e}" for e in range(NUM_ENTITIES)] + [f"0 {r} 0" for r in range(NUM_RELATIONS)]
-    data = DataLoader(write(tmp_path, names + every, [], [f"{h} {r} {t}" for h, r, t in TEST]))
+    data = DataLoader(write(tmp_path, names + every, names[:1], [f"{h} {r} {t}" for h, r, t in TEST]))
     numbers = np.arange(NUM_ENTITIES) * 7 % 5
     scores = {edge: float(numbers[edge[0]] - numbers[edge[2]] * edge[1]) for edge in SCORES}
 

@@ -22,7 +22,6 @@ from pbgeval.models.labels import read_labels
 from pbgeval.models.pickles import read_saved, read_trusting
 from pbgeval.models.topk import read_topk
 from pbgeval.models.topk_lines import ranked_edges
-from pbgeval.models.triple_lines import triples_of
 from pbgeval.models.type_lists import read_type_lists
 from pbgeval.monitor.records import read_history
 from pbgeval.report.report import Report
@@ -33,6 +32,7 @@ from pbgeval.storage.hdf5 import open_hdf5
 from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.text import check_whole, fingerprint, read_small_text, text_lines
 from tests.kit.commands import with_peak
+from tests.kit.names import names_of
 
 RANDOM = random.Random(7)
 NAMES = [f"e{RANDOM.randrange(10**6)}" for _ in range(2000)]
@@ -58,9 +58,9 @@ def import_text(path: Path) -> object:
 COMPRESSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "edges, filter_paths, train_paths, import-graph, import-model": (import_text, EDGES),
     "topk --ranking": (lines_of(ranked_edges), EDGES.replace("\n", "\nHeads: e1\t0.5\t\nTails: \n")),
-    "topk --test, --known": (lines_of(triples_of), EDGES),
+    "topk --test, --known": (lines_of(names_of), EDGES),
     "topk --entities": (
-        lambda path: read_topk(path, path, entities=path),
+        lambda path: read_topk(path, path, names_of=names_of, entities=path),
         "".join(f"{name}\n" for name in NAMES),
     ),
     "taxonomy": (Taxonomy.read, "".join(f"t{at}\t{at % 50 + 1}\tt{at - 1}\n" for at in range(1, 1500) if at % 50)),
@@ -173,7 +173,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "file of torch": ("model.pt", lambda path: read_saved(path, "")),
     "trusted file of torch": ("model.pt", read_trusting),
     "ranking": ("ranking", lines_of(ranked_edges)),
-    "triples": ("test", lines_of(triples_of)),
+    "edges by name, without DuckDB": ("test", lines_of(names_of)),
     "taxonomy": ("taxonomy", Taxonomy.read),
     "types": ("types", read_type_lists),
     "labels": ("labels", lambda path: read_labels(path, 1)),
