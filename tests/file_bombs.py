@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import resource
 import sys
 import zipfile
@@ -78,6 +79,23 @@ def gz(content: bytes, times: int) -> Write:
     return lambda path: path.write_bytes(member * times)
 
 
+def sparse(path: Path) -> None:
+    """Write a file of 8 GB that takes no space."""
+    path.touch()
+    os.truncate(path, 8 << 30)
+
+
+def gz_of_long_lines(start: Callable[[int], bytes]) -> Write:
+    """Write 96 lines of 16 MB, which differ in how they start."""
+
+    def write(path: Path) -> None:
+        with gzip.open(path, "wb", 1) as file:
+            for number in range(96):
+                file.write(start(number) + b"x" * (1 << 24) + b"\n")
+
+    return write
+
+
 def hdf5(*names: str, shape: tuple[int, ...], dtype: type) -> Write:
     """Write datasets in chunks of which none is there."""
 
@@ -140,9 +158,33 @@ def dataset(path: Path) -> object:
 
 
 def labels(path: Path) -> object:
+    from pbgeval.models.labels import labels_in_order
+
+    return list(labels_in_order(path, 1000))
+
+
+def labels_of_any_number(path: Path) -> object:
     from pbgeval.models.labels import read_labels
 
-    return read_labels(path, 1000)
+    return read_labels(path)
+
+
+def graphstorm(path: Path) -> object:
+    from pbgeval.models.graphstorm import open_graphstorm
+
+    return open_graphstorm(path.parent, {"model": "distmult"})
+
+
+def taxonomy(path: Path) -> object:
+    from pbgeval.metrics.taxonomy import Taxonomy
+
+    return Taxonomy.read(path)
+
+
+def types_of_relations(path: Path) -> object:
+    from pbgeval.importing.dictionaries import RelationTypes
+
+    return RelationTypes.read(path)
 
 
 def config(path: Path) -> object:
@@ -155,6 +197,18 @@ def names(path: Path) -> object:
     from pbgeval.storage.entities import read_entity_names
 
     return read_entity_names(path.parent, "user", 0)
+
+
+def entity_count(path: Path) -> object:
+    from pbgeval.storage.entities import read_entity_count
+
+    return read_entity_count(path.parent, "user", 0)
+
+
+def checkpoint_version(path: Path) -> object:
+    from pbgeval.storage.checkpoint_paths import read_checkpoint_version
+
+    return read_checkpoint_version(path.parent)
 
 
 def result(path: Path) -> object:
@@ -232,6 +286,33 @@ BOMBS: dict[str, tuple[str, Write, Read]] = {
     "labels of one line of 8 GB": ("entities.tsv.gz", gz(b"x" * (1 << 24), 512), labels),
     "labels of 2^32 lines": ("entities.tsv.gz", gz(b"x\n" * (1 << 23), 512), labels),
     "labels of blank lines": ("entities.tsv.gz", gz(b"\n" * (1 << 24), 64), labels),
+    "labels of long lines": ("entities.tsv.gz", gz_of_long_lines(b"%d".__mod__), labels),
+    "any number of labels, 2^32": ("entities.tsv.gz", gz(b"x\n" * (1 << 23), 512), labels_of_any_number),
+    "any number of labels of long lines": ("entities.tsv.gz", gz_of_long_lines(b"%d".__mod__), labels_of_any_number),
+    "any number of labels with ids": (
+        "entities.tsv.gz",
+        gz_of_long_lines(lambda at: b"%d\t%d" % (at, at)),
+        labels_of_any_number,
+    ),
+    "emb_info.json": ("emb_info.json", text(DEEP), graphstorm),
+    "emb_info.json of lists": ("emb_info.json", text('{"emb_name": [' + "[]," * 10_000_000 + "[]]}"), graphstorm),
+    "emb_info.json of names": (
+        "emb_info.json",
+        lambda path: path.write_text('{"zz": 1' + "".join(f',"{at:x}":0' for at in range(3_000_000)) + "}"),
+        graphstorm,
+    ),
+    "entity count of 8 GB": ("entity_count_user_0.txt", sparse, entity_count),
+    "checkpoint version of 8 GB": ("checkpoint_version.txt", sparse, checkpoint_version),
+    "types of 4 GB of JSON": ("types.json", gz(b" \n" * (1 << 23), 256), type_lists),
+    "types of lists": ("types.json", gz(b"[" + b"[]," * 6_000_000, 1), type_lists),
+    "types of long lines": ("types.tsv.gz", gz_of_long_lines(b"%d\t".__mod__), type_lists),
+    "types of one line": (
+        "types.tsv.gz",
+        lambda path: path.write_bytes(gzip.compress(b"q" + b"\tx" * 120_000_000, 1)),
+        type_lists,
+    ),
+    "a hierarchy of long lines": ("taxonomy.tsv.gz", gz_of_long_lines(b"%d\t1\t".__mod__), taxonomy),
+    "types of relations of long lines": ("types.tsv.gz", gz_of_long_lines(b"%d\ta\tb".__mod__), types_of_relations),
 }
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pbgeval.errors import Faults, StorageError
 from pbgeval.notation import Integers
 from pbgeval.stats.keyed_sums import begins
-from pbgeval.storage.text import text_lines
+from pbgeval.storage.text import MAX_RATIO, text_lines
 
 _COLUMNS = "type, depth and parent, with tabs between"
 
@@ -62,7 +62,7 @@ class Taxonomy:
             StorageError: the file cannot be read, or is no such hierarchy; a line for each fault.
         """
         table = _TypeLines(str(path))
-        for number, line in text_lines(Path(path)):
+        for number, line in text_lines(Path(path), max_ratio=MAX_RATIO):
             table.add(number, line)
         return table.taxonomy()
 

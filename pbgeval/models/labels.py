@@ -21,7 +21,7 @@ from attrs import frozen
 
 from pbgeval.errors import StorageError
 from pbgeval.storage.json_files import read_object
-from pbgeval.storage.text import LONE_RETURN, is_lone_return, one_line, plural, text_lines
+from pbgeval.storage.text import LONE_RETURN, MAX_RATIO, is_lone_return, one_line, plural, text_lines
 
 MAX_DIGITS = 18  # of an id: an int64 holds it
 OF_ENTITIES = ("entities.tsv", "entity_to_id.tsv", "entity_ids.del", "entidx2name.csv", "nodeidx2entityid.csv")
@@ -61,10 +61,7 @@ def read_labels(path: Path, num_labels: int | None = None) -> list[str]:
         StorageError: it cannot be read, a line is of the wrong form, an id is missing, repeated or beyond the others,
             or a label is repeated; says which line.
     """
-    labels = _by_id(path, num_labels)
-    if len(set(labels)) < len(labels):
-        check_distinct(path)
-    return labels
+    return _by_id(path, num_labels, are_distinct=True)
 
 
 def labels_in_order(path: Path, num_labels: int) -> Iterator[str]:
@@ -76,10 +73,10 @@ def labels_in_order(path: Path, num_labels: int) -> Iterator[str]:
     num_entries = 0
     for num_entries, (_, index, _) in enumerate(_entries(path), 1):
         if index != num_entries - 1 or index >= num_labels:
-            yield from _by_id(path, num_labels)
+            yield from _by_id(path, num_labels, are_distinct=False)
             return
     if num_entries < num_labels:
-        _by_id(path, num_labels)  # raises: its message is the same
+        _by_id(path, num_labels, are_distinct=False)  # raises: its message is the same
     yield from (label for _, _, label in _entries(path))
 
 
@@ -102,8 +99,9 @@ def check_distinct(path: Path) -> None:
 _MAX_BEYOND = 1_000_000  # labels too many that are counted
 
 
-def _by_id(path: Path, num_labels: int | None) -> list[str]:
+def _by_id(path: Path, num_labels: int | None, *, are_distinct: bool) -> list[str]:
     labels: dict[int, str] = {}
+    met: set[str] = set()
     beyond: list[int] = []  # ids that there should not be; a small file may have very many
     for number, index, label in _entries(path):
         if num_labels is not None and index >= num_labels:
@@ -116,6 +114,11 @@ def _by_id(path: Path, num_labels: int | None) -> list[str]:
                 f"{path}:{number}: id {index} has a label already, in line {_line_of(path, index)}; give each id one"
             )
         labels[index] = label
+        if are_distinct:
+            if label in met:  # at once: a small file may hold one label any number of times
+                check_distinct(path)
+            met.add(label)
+    met.clear()
     expected = len(labels) if num_labels is None else num_labels
     missing = next((index for index in range(expected) if index not in labels), None)
     beyond += [index for index in labels if index >= expected]
@@ -172,7 +175,7 @@ def is_id(text: str) -> bool:
 
 
 def _form_of(path: Path) -> _Form:
-    first = next((line.rstrip("\r\n") for _, line in text_lines(path, keep_ends=True)), "")
+    first = next((line.rstrip("\r\n") for _, line in text_lines(path, keep_ends=True, max_ratio=MAX_RATIO)), "")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     delimiter = _recorded_delimiter(path)
     if delimiter is not None:
@@ -198,12 +201,14 @@ def _recorded_delimiter(path: Path) -> str | None:
 
 
 def _rows_of_text(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split(delimiter)) for number, line in text_lines(path) if line)
+    return ((number, line.split(delimiter)) for number, line in text_lines(path, max_ratio=MAX_RATIO) if line)
 
 
 def _rows_of_csv(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the first line, columns) of each row; a label in quotes may have several lines."""
-    reader = csv.reader((line for _, line in text_lines(path, keep_ends=True)), delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        (line for _, line in text_lines(path, keep_ends=True, max_ratio=MAX_RATIO)), delimiter=delimiter, strict=True
+    )
     while True:
         number = reader.line_num + 1
         try:
@@ -221,7 +226,7 @@ def _rows_of_csv(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def _whole_lines(path: Path) -> Iterator[Entry]:
     numbered = set(_OTHER_DELIMITERS)  # those that every line has behind its place, as an id
     number, first = 0, ""
-    for number, line in text_lines(path):
+    for number, line in text_lines(path, max_ratio=MAX_RATIO):
         if "\t" in line:
             raise StorageError(
                 f"{path}:{number}: expected one label, without a tab, as in the lines before, found {one_line(line)!r}"

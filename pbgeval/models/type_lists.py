@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.text import rows, text_lines, unreadable
+from pbgeval.storage.text import MAX_RATIO, rows, text_blocks, unreadable
 
+_JSON_RATIO = MAX_RATIO // 2  # whose text is in memory beside what it says; lists of types come to 31
 _FORMS = 'an object {"QUERY": ["TYPE", ...]} or a list [{"id": "QUERY", "type": ["TYPE", ...]}, ...]'
 
 
@@ -32,14 +34,14 @@ def read_type_lists(path: Path) -> dict[str, list[str]]:
 
 def _of_lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
     for number, line, columns in rows(path):
-        query, *types = (column.strip() for column in columns)
+        query, types = columns[0].strip(), [column.strip() for column in islice(columns, 1, None)]
         if not query:
             raise StorageError(f"{path}:{number}: expected a query and its types, with tabs between, found {line!r}")
         yield f"{path}:{number}", query, [name for name in types if name]
 
 
 def _of_json(path: Path) -> Iterator[tuple[str, str, list[str]]]:
-    text = "".join(line for _, line in text_lines(path, keep_ends=True))
+    text = "".join(["".join(lines) for _, lines in text_blocks(path, keep_ends=True, max_ratio=_JSON_RATIO)])
     with unreadable(path, "expected JSON, found", "", (ValueError, RecursionError)):
         document = json.loads(text, object_pairs_hook=_Pairs)
     if isinstance(document, _Pairs):

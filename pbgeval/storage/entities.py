@@ -90,7 +90,7 @@ def _read_count(path: Path) -> int | None:
 
 
 def _read_names(path: Path) -> list[str] | None:
-    text = read_small_text(path)
+    text = read_small_text(path, max_bytes=None)
     if text is None:
         return None
     with unreadable(path, "expected a JSON list of names, found", "", (ValueError, RecursionError)):

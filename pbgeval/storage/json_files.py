@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.text import read_text, unreadable
+from pbgeval.storage.text import MAX_SMALL_BYTES, read_text, unreadable
 
-MAX_OBJECT_BYTES = 32 << 20
 MAX_DEPTH = 64  # lists and objects within each other; Python's readers and writers of JSON call themselves for each
 
 
@@ -60,8 +59,8 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
         StorageError: it cannot be read, or holds something else.
     """
     with unreadable(path, f"cannot read {what}", "", (OSError, ValueError)):
-        if os.path.getsize(path) > MAX_OBJECT_BYTES:
-            raise ValueError(f"more than {MAX_OBJECT_BYTES >> 20} MB")
+        if os.path.getsize(path) > MAX_SMALL_BYTES:
+            raise ValueError(f"more than {MAX_SMALL_BYTES >> 20} MB")
         found = parse_json(read_text(path))
     if not isinstance(found, dict):
         raise StorageError(f"{path}: expected a JSON object, found a {type(found).__name__}")

@@ -13,6 +13,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import os
 import re
 import reprlib
@@ -31,6 +32,11 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BYTES_AT_A_TIME = 1 << 18
 _MAX_BYTES_OF_A_LINE = 1 << 28  # beyond, it is no text, or compressed to fill memory
+_UNPACKED_BYTES = 8 << 20  # that any file may have, however small it is
+MAX_RATIO = (
+    100  # of a file's size unpacked, where all of it is kept in memory; names behind 250 equal letters come to 46
+)
+MAX_SMALL_BYTES = 32 << 20
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 _DAMAGE = (OSError, EOFError, zlib.error)  # that gzip raises
 
@@ -81,16 +87,18 @@ def read_text(path: Path) -> str:
     return read_bytes(path).decode("utf-8")
 
 
-def read_small_text(path: Path) -> str | None:
+def read_small_text(path: Path, max_bytes: int | None = MAX_SMALL_BYTES) -> str | None:
     """Return the text of a small file, None if it (or its folder) is absent.
 
     Raises:
-        StorageError: it exists but cannot be read as UTF-8 text.
+        StorageError: it exists but is not small, or cannot be read as UTF-8 text.
     """
     with (
         unreadable(path, "cannot read this text file", "; check the path", (OSError, UnicodeDecodeError)),
         suppress(FileNotFoundError, NotADirectoryError),
     ):
+        if max_bytes is not None and os.path.getsize(path) > max_bytes:
+            raise OSError(errno.EFBIG, f"more than {max_bytes >> 20} MB")
         return read_text(path)
     return None
 
@@ -115,17 +123,18 @@ def is_lone_return(error: csv.Error) -> bool:
     return str(error).startswith("new-line character")
 
 
-def text_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path, *, keep_ends: bool = False, max_ratio: int | None = None) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, line) of a plain or gzip file of any size.
 
     Args:
         path: the file.
         keep_ends: as in `text_blocks`.
+        max_ratio: as in `text_blocks`.
 
     Raises:
         StorageError: as `text_blocks`.
     """
-    for first, lines in text_blocks(path, keep_ends=keep_ends):
+    for first, lines in text_blocks(path, keep_ends=keep_ends, max_ratio=max_ratio):
         yield from enumerate(lines, first)
 
 
@@ -133,17 +142,19 @@ def rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
     """Yield (number from 1, line, columns) of each line that is not blank: what is between tabs.
 
     Args:
-        path: a plain or gzip file of any size.
+        path: a plain or gzip file that fits in memory.
 
     Raises:
         StorageError: as `text_blocks`.
     """
-    for number, line in text_lines(path):
+    for number, line in text_lines(path, max_ratio=MAX_RATIO):
         if line.strip():
             yield number, line, line.split("\t")
 
 
-def text_blocks(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, list[str]]]:
+def text_blocks(
+    path: Path, *, keep_ends: bool = False, max_ratio: int | None = None
+) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the first line, lines), about a quarter of a megabyte at a time.
 
     Lines before a fault are yielded before it is raised. Checksums of gzip are checked at the end of the file.
@@ -151,17 +162,23 @@ def text_blocks(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, l
     Args:
         path: the file.
         keep_ends: leave the lines as they are, with LF or CRLF at their ends and carriage returns within them.
+        max_ratio: how many times as large the file may be unpacked, beside 8 MB; None: any size, as nothing of it is
+            kept.
 
     Raises:
         StorageError: the file cannot be opened or read, is damaged, or a line is not UTF-8 or, unless `keep_ends`, has
             a carriage return within it; says which.
     """
-    number = 1
+    number, num_bytes = 1, 0
     begun: list[bytes] = []  # the pieces of a line whose end has not been met
     try:
         with open_input(path) as file:
+            most = math.inf if max_ratio is None else _UNPACKED_BYTES + max_ratio * os.fstat(file.fileno()).st_size
             stream = _decompressed(path, file)
             while data := stream.read1(_BYTES_AT_A_TIME):
+                num_bytes += len(data)
+                if num_bytes > most:
+                    raise OSError(errno.EFBIG, f"unpacked, it is more than {max_ratio} times as large as the file")
                 whole, newline, rest = data.rpartition(b"\n")
                 if newline:
                     lines, fault = _decoded(b"".join([*begun, whole, newline]), number == 1, keep_ends)

@@ -158,6 +158,30 @@ def test_a_line_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
     assert peak < 300_000_000
 
 
+KEPT = {  # how lines start
+    "topk --entities": b"%d\t",
+    "labels": b"%d\t",
+    "types": b"%d\t",
+    "types as JSON": b"%d ",
+    "taxonomy": b"%d\t1\t",
+    "import-graph --types": b"%d\ta\t",
+}
+
+
+@pytest.mark.parametrize(("kind", "start"), KEPT.items())
+def test_what_is_kept_in_memory_may_not_unpack_to_a_hundred_times_its_size(
+    tmp_path: Path, kind: str, start: bytes
+) -> None:
+    path = tmp_path / "bomb.tsv"
+    lines = (start % at + b"x" * 100_000 + b"%d\n" % at for at in range(110))
+    path.write_bytes(gzip.compress(b"".join(lines), mtime=0))
+
+    fault, peak = with_peak(lambda: refused(COMPRESSED[kind][0], path))
+
+    assert "0 times as large as the file" in fault
+    assert peak < 50_000_000
+
+
 # Every reader of a file that a user names, and what the file is called.
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "config": ("eval.py", load_config),
