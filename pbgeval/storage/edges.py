@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from io import BytesIO, FileIO
 from pathlib import Path
@@ -152,25 +153,18 @@ class _Rows:
         return EdgeBlock(self.start, lhs, rel, rhs, weight, lhs_features, rhs_features, *times)
 
 
-@attrs.frozen
-class BucketFile(Hdf5Source):
-    """A bucket's file whose header has been checked; `find_buckets` makes them."""
+class _EdgeRows(ABC):
+    """What reads rows of edges."""
 
-    bucket: Bucket
-    num_edges: int
-    has_weight: bool
-    lhs_featurized: bool
-    rhs_featurized: bool
-    rows_per_chunk: int  # rows that are unpacked together, 1 if not compressed; each range read unpacks its chunks anew
-    plain: PlainColumns | None = None  # lhs, rel, rhs (and time), where these are all and lie there as they are
-    times: tuple[str, ...] = ()  # the dataset of times, if they are read
+    __slots__ = ()
 
     def read(self, start: int, stop: int) -> EdgeBlock:
         """Read rows start to stop (exclusive).
 
         Raises:
             StorageError: the file is gone, damaged, or no longer what its header was.
-            DataError: an edge has both an entity and features on one side, or a negative time.
+            DataError: an edge has both an entity and features on one side, a number is larger than int64 holds, or a
+                time is negative.
         """
         return self._read(start, stop).block()
 
@@ -181,6 +175,23 @@ class BucketFile(Hdf5Source):
             EvalError: as `read`.
         """
         return self._read(start, stop).ids
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> _Rows: ...
+
+
+@attrs.frozen
+class BucketFile(_EdgeRows, Hdf5Source):
+    """A bucket's file whose header has been checked; `find_buckets` makes them."""
+
+    bucket: Bucket
+    num_edges: int
+    has_weight: bool
+    lhs_featurized: bool
+    rhs_featurized: bool
+    rows_per_chunk: int  # rows that are unpacked together, 1 if not compressed; each range read unpacks its chunks anew
+    plain: PlainColumns | None = None  # lhs, rel, rhs (and time), where these are all and lie there as they are
+    times: tuple[str, ...] = ()  # the dataset of times, if they are read
 
     def _read(self, start: int, stop: int) -> _Rows:
         columns = self.plain.read(self.path, start, stop) if self.plain is not None else None
@@ -389,7 +400,7 @@ FORM_WITH_TIME = "integers of shape (edges, 4): head, relation, tail, time"
 
 
 @attrs.frozen(eq=False)
-class ArrayEdges:
+class ArrayEdges(_EdgeRows):
     """Edges that are numbers; those of a file are mapped anew wherever they are read."""
 
     path: Path  # of a file; else what errors call the array
@@ -398,23 +409,6 @@ class ArrayEdges:
     has_time: bool = False  # in a fourth column
     bucket: Bucket = WHOLE
     rows_per_chunk: int = 1
-
-    def read(self, start: int, stop: int) -> EdgeBlock:
-        """Read rows start to stop (exclusive).
-
-        Raises:
-            StorageError: the file is gone or damaged.
-            DataError: a number is larger than int64 holds, or a time is negative.
-        """
-        return self._read(start, stop).block()
-
-    def read_ids(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Read left entity, relation and right entity of rows start to stop, int64, without torch.
-
-        Raises:
-            EvalError: as `read`.
-        """
-        return self._read(start, stop).ids
 
     def _read(self, start: int, stop: int) -> _Rows:
         array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
