@@ -144,6 +144,7 @@ PATHS: Mapping[str, FastPath] = {
     "compiled": by_loops(cpu_loops.count_rows),
     "blocks": by_loops(cpu_loops.count_block, cpu_loops.multiply),
     "lists": by_loops(cpu_loops.count_gathered),
+    "exact_lists": by_loops(cpu_loops.count_gathered_exactly),
     "distances": by_loops(*(of.loop for of in COLUMN_DISTANCES)),
     "pairs": by_loops(exact._sums),
     "semi_join": by_loops(semi_join._passes),

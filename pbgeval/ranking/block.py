@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.ranking.counting import CellIndex
+from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.groups import largest, overflow_is_impossible
 from pbgeval.scoring import device_scores
 from pbgeval.scoring.certified import CertifiedComparator
@@ -198,7 +198,17 @@ class ChunkLists:
         return self.shape.numel()
 
 
-Cells = tuple[CellIndex, CellIndex, CellIndex]  # of a side: excluded, known, read; (query, column), by query
+@frozen(eq=False)
+class ListCells:
+    """The cells of lists that are special, (query, column), by query; and whose true scores are read."""
+
+    excluded: CellIndex  # do not compete
+    known: CellIndex  # known answers, none of them excluded
+    read: CellIndex  # their scores are asked for
+    true_is_read_Q: Tensor | None  # None: all
+
+
+NO_LIST_CELLS = ListCells(NO_CELLS, NO_CELLS, NO_CELLS, None)
 
 
 def moved(cells: CellIndex, device: torch.device) -> CellIndex:

@@ -83,10 +83,11 @@ def decide(
     return torch.cat(parts)
 
 
-def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> RankCounts:
+def with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> RankCounts:
     """Return counts in which the undecided candidates, counted as tied, are what they were found to be."""
     decided = count_compared(query_P, signs_P > 0, signs_P == 0, counts.better_Q.numel())
-    return RankCounts(counts.better_Q + decided.better_Q, decided.tied_Q, counts.num_competitors_Q)
+    tied_Q = counts.tied_Q - decided.num_competitors_Q + decided.tied_Q
+    return RankCounts(counts.better_Q + decided.better_Q, tied_Q, counts.num_competitors_Q)
 
 
 # Blocks of fast scores -> the counts of exact arithmetic, for every pass (`precision = "certified"`).
@@ -130,7 +131,7 @@ def decided(
     known_P = are_among(row_P, column_P, known, candidates.num_columns)
     signs_P = signs_of(queries, candidates, query_P, column_P)
     return QueryCounts(
-        _with_decisions(counts.raw, query_P, signs_P), _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
+        with_decisions(counts.raw, query_P, signs_P), with_decisions(counts.known, query_P[known_P], signs_P[known_P])
     )
 
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pbgeval.notation import Side
 from pbgeval.ranking import counting, cpu_counting
-from pbgeval.ranking.block import Block, Cells, ChunkLists, Counted
+from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import limits
-from pbgeval.ranking.cpu_lists import OPERATORS, GatheredChunks
-from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, count_block, count_gathered, count_rows
+from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks
+from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, count_block, count_gathered, count_gathered_exactly, count_rows
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.fast_products import Bfloat16Use, Operands, operands_of
@@ -72,26 +72,32 @@ class CpuBackend(TorchBackend):
         tensors = [
             *(table.embeddings_ND for table in tables),
             *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
-            *(value for of_side in scorer.parameters.values() for value in of_side.values()),
         ]
+        parameters = [value for of_side in scorer.parameters.values() for value in of_side.values()]
         lengths = [lists.ids[side].shape[1] for side in lists.hidden]
+        loop = count_gathered if self.certified is None else count_gathered_exactly
         return (
-            (not self.keeps_scores and lists.begin_with_own and self.certified is None)
+            (not self.keeps_scores and lists.begin_with_own)
             and (self.comparator.name == "dot" and not self.comparator.bias and scorer.operator in OPERATORS)
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
+            # A translation that acts on queries adds a constant to their scores, which the loop does not know.
+            and (self.certified is None or scorer.dynamic or scorer.operator != "translation")
             and max(lengths) <= counting.MAX_CANDIDATES
             and not any(table.featurized or table.max_norm is not None for table in tables)
-            and self.dtype is torch.float32
-            and all(x.device.type == "cpu" and x.dtype is torch.float32 and x.is_contiguous() for x in tensors)
+            and all(x.dtype is torch.float32 for x in tensors)
+            and all(x.dtype is self.dtype for x in parameters)
+            and (self.certified is not None or self.dtype is torch.float32)
+            and all(x.device.type == "cpu" and x.is_contiguous() for x in [*tensors, *parameters])
             and lists.num_queries * sum(lengths) > 0
-            and count_gathered.is_worth_compiling(lists.num_queries * sum(lengths), JIT_MIN_CELLS)
+            and loop.is_worth_compiling(lists.num_queries * sum(lengths), JIT_MIN_CELLS)
             and cpu_counting.product_is_callable()
         )
 
-    def count_lists(self, lists: ChunkLists, cells_of: Callable[[Side], Cells]) -> dict[Side, Counted] | None:
+    def count_lists(self, lists: ChunkLists, cells_of: Callable[[Side], ListCells]) -> dict[Side, Counted] | None:
         if not self._gathers(lists):
             return None
-        chunks = GatheredChunks(lists, {side: cells_of(side) for side in lists.hidden})
+        cells = {side: cells_of(side) for side in lists.hidden}
+        chunks = GatheredChunks(lists, cells) if self.certified is None else ExactChunks(lists, cells, self.certified)
         threads = BlockThreads.of_device(self.device)
         if not all(threads.map(chunks.count, threads.split(lists.num_chunks))):
             return None

@@ -1,4 +1,4 @@
-"""Tables and lists of sampled candidates -> counts, by a compiled loop that gathers, transforms, multiplies, compares.
+"""Tables and lists of sampled candidates -> counts, by compiled loops that gather, transform, multiply and compare.
 
 Rows and scores of a chunk stay in a core's cache; as blocks of tensors they would go through memory four times. The
 fast path of `sampled` for operators and comparators whose prepared rows are the table's own, elementwise transformed.
@@ -16,11 +16,20 @@ from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.notation import ENDS, Side
-from pbgeval.ranking.block import Cells, ChunkLists, Counted
-from pbgeval.ranking.counting import NO_CELLS
+from pbgeval.ranking.block import NO_LIST_CELLS, ChunkLists, Counted, ListCells
+from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.cpu_counting import by_row
-from pbgeval.ranking.cpu_loops import COMPLEX, DIAGONAL, IDENTITY, TRANSLATION, count_gathered
+from pbgeval.ranking.cpu_loops import (
+    COMPLEX,
+    DIAGONAL,
+    IDENTITY,
+    TRANSLATION,
+    count_gathered,
+    count_gathered_exactly,
+)
 from pbgeval.scoring import blas
+from pbgeval.scoring.certified import CertifiedComparator, relative_error
+from pbgeval.scoring.fast_products import grid_bits, product_error
 from pbgeval.scoring.product import longest_inner, size_in_chunks
 from pbgeval.stats.ranks import QueryCounts
 
@@ -31,8 +40,39 @@ OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "translation": (TRANSLATION, ("translation",)),
     "complex_diagonal": (COMPLEX, ("real", "imag")),
 }
-_NO_PARAMETERS = np.zeros((1, 0), np.float32)
+OPEN_PER_QUERY = 1  # so many cells on average may stay open in float64; changes no number
 Arrays = tuple[Any, ...]  # as the loop takes them
+
+
+@frozen(eq=False)
+class _Sizes:
+    """How chunks are laid out for products."""
+
+    num_queries: int  # of a chunk
+    lengths: tuple[int, int]  # of the lists by the side that is hidden; 0: it is not
+    rows: int  # of a product, with padding
+    columns: tuple[int, int]  # of a product on each side, with padding
+    dimension: int
+
+    @classmethod
+    def of_lists(cls, lists: ChunkLists) -> _Sizes:
+        table_ND, (_, num_queries) = lists.tables[Side.LHS].embeddings_ND, lists.shape
+        lhs, rhs = (lists.ids[side].shape[1] if side in lists.hidden else 0 for side in ENDS)
+        lhs_columns, rhs_columns = (size_in_chunks(length, table_ND) if length else 0 for length in (lhs, rhs))
+        rows = size_in_chunks(num_queries, table_ND)
+        return cls(num_queries, (lhs, rhs), rows, (lhs_columns, rhs_columns), table_ND.shape[1])
+
+    def rows_of(self, lists: ChunkLists) -> list[tuple[int, int]]:
+        """Return the shapes of the rows that are gathered on both sides; those beyond the lists pad products."""
+        return [
+            (max(columns, self.rows, lists.ids[side].shape[1]), self.dimension)
+            for side, columns in zip(ENDS, self.columns, strict=True)
+        ]
+
+    def multiplications(self, routine: blas.Gemm) -> Arrays:
+        """Return what the routine is handed on each side."""
+        inner = longest_inner(self.dimension)
+        return tuple(routine.multiplication(self.rows, of, self.dimension, inner) for of in self.columns)
 
 
 @frozen(eq=False)
@@ -40,23 +80,17 @@ class GatheredChunks:
     """Chunks of edges that share lists, and what is found about their queries."""
 
     lists: ChunkLists
-    cells: Mapping[Side, Cells]
+    cells: Mapping[Side, ListCells]
     _results: dict[Side, Arrays] = field(init=False)  # by the side that queries hide, as the loop takes them
 
     @_results.default
     def _room(self) -> dict[Side, Arrays]:
-        num_queries = self.lists.num_queries
-        room = {}
+        num_queries, room = self.lists.num_queries, {}
         for side in ENDS:
-            excluded, known, read = self.cells.get(side, (NO_CELLS,) * 3)
-            num_columns = self.lists.ids[side].shape[1]
-            known_start_Q, known_P = by_row(known, num_queries, num_columns)
-            read_start_Q = np.searchsorted(read[0].numpy(), np.arange(num_queries + 1))  # in the order of the cells
+            cells = self.cells.get(side, NO_LIST_CELLS)
             room[side] = (
                 np.empty(num_queries, np.float32),
-                by_row(excluded, num_queries, num_columns),
-                (known_start_Q, known_P, np.empty(known_P.size, np.float32)),
-                (read_start_Q, read[1].contiguous().numpy(), np.empty(read[1].numel(), np.float32)),
+                *_cells_of(cells, num_queries, self.lists.ids[side].shape[1], np.float32),
                 np.zeros((6, num_queries), np.int64),
             )
         return room
@@ -67,36 +101,24 @@ class GatheredChunks:
         Returns:
             Whether all scores are numbers and their sums too; if not, what was found is of no use.
         """
-        lists, (num_chunks, num_queries) = self.lists, self.lists.shape
-        code, names = OPERATORS[lists.scorer.operator]
-        tables = [lists.tables[side] for side in ENDS]
-        ids = [lists.ids[side].contiguous() for side in ENDS]
-        table_ND = tables[0].embeddings_ND
-        dimension = table_ND.shape[1]
-        routine = blas.find_sgemm()
+        lists, sizes, routine = self.lists, _Sizes.of_lists(self.lists), blas.find_sgemm()
         assert routine is not None, "the caller has asked"
-        lengths = [lists.ids[side].shape[1] if side in lists.hidden else 0 for side in ENDS]
-        rows = size_in_chunks(num_queries, table_ND)
-        columns = [size_in_chunks(length, table_ND) if length else 0 for length in lengths]
-        rel_BQ = torch.empty((num_chunks, 0), dtype=torch.int64) if lists.rel_BQ is None else lists.rel_BQ
-        lhs, rhs = (max(of, rows, ids_BK.shape[1]) for ids_BK, of in zip(ids, columns, strict=True))
-        # Rows beyond the lists pad products.
+        code, names = OPERATORS[lists.scorer.operator]
+        lhs_shape, rhs_shape = sizes.rows_of(lists)
         scores_P, lhs_KD, rhs_KD, of_rhs_KD, query_RD = blas.aligned_zeros(
-            [(rows * max(columns),), *((of, dimension) for of in (lhs, rhs, rhs, rows))]
+            [(sizes.rows * max(sizes.columns),), lhs_shape, rhs_shape, rhs_shape, (sizes.rows, sizes.dimension)]
         )
         with routine.one_thread():
             total = count_gathered(
-                tuple(routine.multiplication(rows, of, dimension, longest_inner(dimension)) for of in columns),
-                tuple(table.embeddings_ND.numpy() for table in tables),
-                tuple(
-                    np.zeros(0, np.float32) if (of_D := table.global_embedding_D) is None else of_D.numpy()
-                    for table in tables
-                ),
-                tuple(ids_BK.numpy() for ids_BK in ids),
-                (code, lists.rel_BQ is not None, rel_BQ.contiguous().numpy()),
-                tuple(_parameters(lists.scorer.parameters.get(side, {}), names) for side in ENDS),
+                sizes.multiplications(routine),
+                *_tables(lists),
+                (code, lists.rel_BQ is not None, _relations(lists)),
+                tuple(_parameters(lists.scorer.parameters.get(side, {}), names, np.float32) for side in ENDS),
                 chunks,
-                tuple(((num_queries, of), *self._results[side]) for side, of in zip(ENDS, lengths, strict=True)),
+                tuple(
+                    ((sizes.num_queries, of), *self._results[side])
+                    for side, of in zip(ENDS, sizes.lengths, strict=True)
+                ),
                 ((lhs_KD, rhs_KD), of_rhs_KD, query_RD, scores_P),
             )
         return isfinite(total)
@@ -108,8 +130,121 @@ class GatheredChunks:
         return Counted(counts, torch.from_numpy(true_Q), torch.from_numpy(read_P), NO_CELLS, None)
 
 
-def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...]) -> Arrays:
+@frozen(eq=False)
+class ExactChunks:
+    """The same chunks, whose queries are counted in exact arithmetic but for the cells that stay open."""
+
+    lists: ChunkLists
+    cells: Mapping[Side, ListCells]
+    certified: CertifiedComparator
+    _results: dict[Side, Arrays] = field(init=False)  # by the side that queries hide, as the loop takes them
+    _open: list[Mapping[Side, CellIndex]] = field(factory=list, init=False)  # of the chunks of a thread
+
+    @_results.default
+    def _room(self) -> dict[Side, Arrays]:
+        num_queries, room = self.lists.num_queries, {}
+        for side in ENDS:
+            cells = self.cells.get(side, NO_LIST_CELLS)
+            read_Q = np.ones(num_queries, bool) if cells.true_is_read_Q is None else cells.true_is_read_Q.numpy()
+            room[side] = (
+                (read_Q, np.zeros(num_queries, np.float64)),
+                *_cells_of(cells, num_queries, self.lists.ids[side].shape[1], np.float64),
+                np.zeros((6, num_queries), np.int64),
+            )
+        return room
+
+    def count(self, chunks: tuple[int, int]) -> bool:
+        """Count the queries of chunks `first` to `stop`; threads may count other chunks meanwhile.
+
+        Returns:
+            Whether all scores are numbers, their sums too, and there was room for the cells that stay open; if not,
+            what was found is of no use.
+        """
+        lists, sizes, routine = self.lists, _Sizes.of_lists(self.lists), blas.find_sgemm()
+        assert routine is not None, "the caller has asked"
+        scores_P, lhs_KD, rhs_KD, query_RD = blas.aligned_zeros(
+            [(sizes.rows * max(sizes.columns),), *sizes.rows_of(lists), (sizes.rows, sizes.dimension)]
+        )
+        most_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
+        listed = {side: np.empty((2, most_open if side in lists.hidden else 0), np.int64) for side in ENDS}
+        num_open = np.zeros((2, 2), np.int64)  # by side: cells that stay open, cells that were decided
+        bounds = *product_error(sizes.dimension, torch.float32), relative_error(sizes.dimension)
+        with routine.one_thread():
+            total = count_gathered_exactly(
+                sizes.multiplications(routine),
+                *_tables(lists),
+                _relations(lists),
+                tuple(_on_queries(lists, side) for side in ENDS),
+                chunks,
+                tuple(
+                    ((sizes.num_queries, of), *self._results[side], (*listed[side], num_open[side.value]))
+                    for side, of in zip(ENDS, sizes.lengths, strict=True)
+                ),
+                (*bounds, grid_bits(sizes.dimension)),
+                (lhs_KD, rhs_KD, query_RD, np.empty(sizes.dimension, np.float64), scores_P),
+            )
+        with self.certified.lock:
+            self.certified.tally.update(in_float64=int(num_open[:, 1].sum()))
+        open_cells = {}
+        for side in ENDS:
+            query_P, column_P = torch.from_numpy(listed[side][:, : num_open[side.value, 0]])
+            open_cells[side] = query_P, column_P
+        self._open.append(open_cells)
+        return isfinite(total) and bool((num_open[:, 0] <= most_open).all())
+
+    def found(self, side: Side) -> Counted:
+        """Return the counts and values of the queries that hide a side, once all are counted, and what stays open."""
+        (_, true_Q), _, _, (_, _, read_P), counts_6Q = self._results[side]
+        counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
+        query_P, column_P = (torch.cat(of) for of in zip(*(of_thread[side] for of_thread in self._open), strict=True))
+        return Counted(counts, torch.from_numpy(true_Q).float(), torch.from_numpy(read_P), (query_P, column_P), None)
+
+
+def _cells_of(cells: ListCells, num_queries: int, num_columns: int, dtype: type) -> Arrays:
+    """Return cells by query as loops take them, with room for scores of the known ones and of those that are read."""
+    known_start_Q, known_P = by_row(cells.known, num_queries, num_columns)
+    read_start_Q = np.searchsorted(cells.read[0].numpy(), np.arange(num_queries + 1))  # in the order of the cells
+    return (
+        by_row(cells.excluded, num_queries, num_columns),
+        (known_start_Q, known_P, np.empty(known_P.size, np.float32)),
+        (read_start_Q, cells.read[1].contiguous().numpy(), np.empty(cells.read[1].numel(), dtype)),
+    )
+
+
+def _tables(lists: ChunkLists) -> tuple[Arrays, Arrays, Arrays]:
+    """Return the tables of both ends, what is added to their rows, and the ids of the rows."""
+    tables = [lists.tables[side] for side in ENDS]
+    added = [table.global_embedding_D for table in tables]
+    return (
+        tuple(table.embeddings_ND.numpy() for table in tables),
+        tuple(np.zeros(0, np.float32) if of_D is None else of_D.numpy() for of_D in added),
+        tuple(lists.ids[side].contiguous().numpy() for side in ENDS),
+    )
+
+
+def _relations(lists: ChunkLists) -> np.ndarray:
+    """Return the relation of each query; of no columns where all have one."""
+    return np.empty((lists.shape[0], 0), np.int64) if lists.rel_BQ is None else lists.rel_BQ.contiguous().numpy()
+
+
+def _on_queries(lists: ChunkLists, hidden: Side) -> tuple[int, Arrays]:
+    """Return the code and the parameters of what acts on the queries that hide a side, for exact scores.
+
+    What would act on the candidates acts on the queries, by its adjoint: see `scorer`.
+    """
+    scorer = lists.scorer
+    code, names = OPERATORS[scorer.operator]
+    parameters = scorer.parameters.get(hidden.other, {})
+    if scorer.acts_on_candidates(hidden):
+        parameters = scorer.parameters[hidden]
+        if "imag" in parameters:
+            parameters = {**parameters, "imag": -parameters["imag"]}
+    return code if parameters else IDENTITY, _parameters(parameters, names, np.float64)
+
+
+def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...], dtype: type) -> Arrays:
     """Return two parameters by name as matrices, a row for each relation; without any, matrices of no columns."""
     found = [parameters[name] for name in names if name in parameters]
     arrays = [value.reshape(-1, value.shape[-1]).contiguous().numpy() for value in found]
-    return tuple([*arrays, _NO_PARAMETERS, _NO_PARAMETERS][:2])
+    none: np.ndarray = np.zeros((1, 0), dtype)
+    return tuple([*arrays, none, none][:2])

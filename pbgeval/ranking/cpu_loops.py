@@ -6,6 +6,7 @@ each would take longer than its product. All count by `count_row`. `cpu_counting
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `count_gat
 # Of a large block, what is multiplied and compared at a time, so that its scores stay in a core's cache. Multiples of
 # what `product` pads to by any rule; they change no number.
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 192, 576
+
+COLUMNS_LOOKED_AT = 64  # at a time, for those that are open
 
 call = InnerLoop(lambda: compiled_call(NUM_ARGUMENTS))
 prefetch = InnerLoop(compiled_prefetch)
@@ -363,6 +366,287 @@ def count_gathered(
                 multiplications[1], of_queries, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_RD, scores_P,
                 chunk, sides[1],
             )  # fmt: skip
+    return total
+
+
+# Chunks of edges that share lists -> counts of exact arithmetic.
+#
+# Products in float32 decide all candidates but those within their bound of the true score. These few are compared in
+# float64 while their rows are in cache; what that leaves open is listed, for exact arithmetic.
+
+
+@inner_loop(may_reorder=True)  # a bound allows for any order
+def dot_product(x_D: Compiled, y_D: Compiled) -> Compiled:
+    """Return the sum of products in float64, and that of their magnitudes."""
+    total, magnitude = np.float64(0), np.float64(0)
+    for at in range(x_D.size):
+        term = np.float64(x_D[at]) * np.float64(y_D[at])
+        total += term
+        magnitude += abs(term)
+    return total, magnitude
+
+
+@inner_loop(may_reorder=True)
+def squared_length(x_D: Compiled) -> Compiled:
+    """Return at least the square of a row's length, by a sum in float32: it rounds, and small squares underflow."""
+    total = np.float32(0)
+    for at in range(x_D.size):
+        total += x_D[at] * x_D[at]
+    return np.float64(total) * (1 + (x_D.size + 2) * 2.0**-22) + x_D.size * 2.0**-120
+
+
+@inner_loop()
+def largest_of(x_D: Compiled) -> Compiled:
+    """Return the largest magnitude of a row; as integers, numbers without their signs have the same order."""
+    largest = np.int32(0)
+    for at in range(x_D.size):  # of floating-point numbers it is not vectorised
+        largest = np.int32(max(largest, np.int32(np.float32(x_D[at]).view(np.int32) & 0x7FFFFFFF)))
+    return np.float64(np.int32(largest).view(np.float32))
+
+
+@inner_loop()
+def rounded(x: Compiled) -> Compiled:
+    """Return the nearest integer, of two the even one; for magnitudes below 2^51, in half of the time of `rint`."""
+    return (x + 1.5 * 2.0**52) - 1.5 * 2.0**52
+
+
+@inner_loop(may_reorder=True)  # no sum is rounded
+def value_on_grids(x_D: Compiled, y_D: Compiled, bits: Compiled) -> Compiled:
+    """Return what `fast_products.GridProduct` makes of two rows, without the query's constant."""
+    exponent_x, exponent_y = math.frexp(largest_of(x_D))[1] - bits, math.frexp(largest_of(y_D))[1] - bits
+    per_x, per_y, total = math.ldexp(1.0, -exponent_x), math.ldexp(1.0, -exponent_y), np.float64(0)
+    for at in range(x_D.size):
+        total += rounded(np.float64(x_D[at]) * per_x) * rounded(np.float64(y_D[at]) * per_y)
+    return math.ldexp(total, exponent_x + exponent_y)
+
+
+@inner_loop()
+def transform_exactly(
+    operator: Compiled,
+    rows: Compiled,
+    rel_Q: Compiled,
+    parameters: Compiled,
+    x_D: Compiled,
+    query_RD: Compiled,
+) -> None:
+    """Do what `operators` does in float64, in the same order, and round once.
+
+    Args:
+        operator: its code.
+        rows: a table, the global embedding that is added to its rows, and the row of each query.
+        rel_Q: the relation of each query; empty: all are of the first.
+        parameters: of relations, float64.
+        x_D: room for a row in float64.
+        query_RD: what is written to.
+    """
+    table_ND, global_D, ids_Q = rows
+    first_RX, second_RX = parameters
+    dimension = table_ND.shape[1]
+    half = dimension // 2
+    for query in range(ids_Q.size):
+        rel = rel_Q[query] if rel_Q.size else 0
+        row_D, query_D, first_X = table_ND[ids_Q[query]], query_RD[query], first_RX[rel]
+        for at in range(dimension):
+            x_D[at] = np.float64(row_D[at])
+        for at in range(global_D.size):
+            x_D[at] += np.float64(global_D[at])
+        if operator == DIAGONAL:
+            for at in range(dimension):
+                query_D[at] = np.float32(first_X[at] * x_D[at])
+        elif operator == TRANSLATION:
+            for at in range(dimension):
+                query_D[at] = np.float32(x_D[at] + first_X[at])
+        else:
+            imag_H = second_RX[rel]
+            for at in range(half):
+                query_D[at] = np.float32(x_D[at] * first_X[at] - x_D[half + at] * imag_H[at])
+            for at in range(half):
+                query_D[half + at] = np.float32(x_D[at] * imag_H[at] + x_D[half + at] * first_X[at])
+
+
+@inner_loop()
+def is_listed(column: Compiled, column_P: Compiled) -> Compiled:
+    """Tell whether a column is among some."""
+    for at in range(column_P.size):  # noqa: SIM110 - numba knows no generators
+        if column_P[at] == column:
+            return True
+    return False
+
+
+@inner_loop()
+def is_same_row(x_D: Compiled, y_D: Compiled) -> Compiled:
+    """Tell whether two rows are equal."""
+    for at in range(x_D.size):  # noqa: SIM110
+        if x_D[at] != y_D[at]:
+            return False
+    return True
+
+
+@inner_loop()
+def decide_row(
+    query_D: Compiled,
+    candidate_KD: Compiled,
+    scores_C: Compiled,
+    query: Compiled,
+    limits: Compiled,
+    own: Compiled,
+    excluded_P: Compiled,
+    known_P: Compiled,
+    num_tied: Compiled,
+    share: Compiled,
+    counts_6Q: Compiled,
+    open_cells: Compiled,
+) -> None:
+    """Compare in float64 what a query's limits leave open, and correct its counts, in which that ties.
+
+    Args:
+        query_D: its prepared row.
+        candidate_KD: prepared candidates; its true entity is number `own`.
+        scores_C: of the candidates in float32.
+        query: whose counts they are.
+        limits: candidates with scores from the second up to the first are open.
+        own: see above.
+        excluded_P: candidates that do not compete.
+        known_P: its known answers.
+        num_tied: how many are open.
+        share: of the terms' magnitudes: a score in float64 is not farther from the exact one.
+        counts_6Q: see `count_row`.
+        open_cells: room for (query, column) of what stays open, and ties until it is decided; and two numbers: how
+            many stay open, of which no more than there is room for are written, and how many were decided.
+    """
+    true, true_magnitude = dot_product(query_D, candidate_KD[own])
+    open_query_P, open_column_P, numbers = open_cells
+    column = 0
+    while num_tied > 0 and column < scores_C.size:
+        few_C = scores_C[column : column + COLUMNS_LOOKED_AT]
+        if column % COLUMNS_LOOKED_AT == 0 and not compare(few_C, limits[0], limits[1])[1]:
+            column += COLUMNS_LOOKED_AT
+            continue
+        if limits[1] <= scores_C[column] <= limits[0] and column != own and not is_listed(column, excluded_P):
+            num_tied -= 1
+            score, magnitude = dot_product(query_D, candidate_KD[column])
+            bound = share * (magnitude + true_magnitude) * (1 + 1e-9)
+            is_better, is_worse = score - true > bound, true - score > bound
+            if is_better or is_worse:
+                is_known = np.int64(is_listed(column, known_P))
+                counts_6Q[0, query] += np.int64(is_better)
+                counts_6Q[1, query] -= 1
+                counts_6Q[3, query] += np.int64(is_better) * is_known
+                counts_6Q[4, query] -= is_known
+                numbers[1] += 1
+            elif bound == 0 or is_same_row(candidate_KD[column], candidate_KD[own]):
+                numbers[1] += 1
+            else:
+                if numbers[0] < open_query_P.size:
+                    open_query_P[numbers[0]], open_column_P[numbers[0]] = query, column
+                numbers[0] += 1
+        column += 1
+
+
+@inner_loop()
+def count_side_exactly(
+    multiplication: Compiled,
+    query_RD: Compiled,
+    candidate_KD: Compiled,
+    bounds: Compiled,
+    scores_P: Compiled,
+    chunk: Compiled,
+    side: Compiled,
+) -> Compiled:
+    """Multiply a chunk's prepared queries and candidates, and compare; return the sum of the scores.
+
+    Args:
+        multiplication: see `product_of_chunk`.
+        query_RD: prepared queries.
+        candidate_KD: prepared candidates, those of the queries' true entities first.
+        bounds: how far a product in float32 may be off (`fast_products.product_error`), what `decide_row` calls
+            `share`, and the bits of a grid.
+        scores_P: room for the scores of a chunk.
+        chunk: its number.
+        side: of the queries, as `cpu_lists.ExactChunks` lays it out.
+    """
+    stride = multiplication[1][SCORE_STRIDE]  # from row to row
+    sizes, values, excluded, known, sampled, counts_6Q, open_cells = side
+    num_queries, num_candidates = sizes
+    true_is_read_Q, true_Q = values
+    excluded_start_Q, excluded_P = excluded
+    known_start_Q, known_P, known_score_P = known
+    sampled_start_Q, sampled_P, sampled_value_P = sampled
+    relative, flushed, share, bits = bounds
+    dimension = query_RD.shape[1]
+    product_of_chunk(multiplication, query_RD.ctypes.data, candidate_KD.ctypes.data, dimension, scores_P.ctypes.data)
+    largest_square, total = np.float64(0), np.float64(0)
+    for column in range(num_candidates):
+        largest_square = max(largest_square, squared_length(candidate_KD[column]))
+    longest = math.sqrt(largest_square)
+    for row in range(num_queries):
+        query, scores_C, query_D = chunk * num_queries + row, scores_P[row * stride :][:num_candidates], query_RD[row]
+        length, middle = (
+            math.sqrt(squared_length(query_D)),
+            np.float64(scores_C[row]),
+        )  # lists begin with the true entities
+        # Neither the true score nor a candidate's is off by more; the rest allows for rounding the limits.
+        width = 2 * (length * longest * relative + flushed * (1 + length + longest)) + abs(middle) * 2.0**-22
+        limits = np.float32(middle + width * (1 + 2.0**-20)), np.float32(middle - width * (1 + 2.0**-20))
+        excluded_here_P = excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]]
+        first, stop = known_start_Q[query], known_start_Q[query + 1]
+        gather_scores(scores_C, 0, known_P[first:stop], known_score_P[first:stop])
+        tied, sum_of_scores = count_row(
+            scores_C, 0, query, limits, row, excluded_here_P, known_P[first:stop], known_score_P[first:stop], counts_6Q,
+        )  # fmt: skip
+        total += sum_of_scores
+        if tied:
+            decide_row(
+                query_D, candidate_KD, scores_C, query, limits, row, excluded_here_P, known_P[first:stop], tied, share,
+                counts_6Q, open_cells,
+            )  # fmt: skip
+        if true_is_read_Q[query]:
+            true_Q[query] = value_on_grids(query_D, candidate_KD[row], bits)
+        for at in range(sampled_start_Q[query], sampled_start_Q[query + 1]):
+            sampled_value_P[at] = value_on_grids(query_D, candidate_KD[sampled_P[at]], bits)
+    return total
+
+
+@CompiledLoop
+def count_gathered_exactly(
+    multiplications: Compiled,
+    tables: Compiled,
+    global_embeddings: Compiled,
+    ids: Compiled,
+    rel_BQ: Compiled,
+    operators: Compiled,
+    chunks: Compiled,
+    sides: Compiled,
+    bounds: Compiled,
+    room: Compiled,
+) -> Compiled:
+    """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden.
+
+    Candidates are rows of tables as they are, with the global embedding: one sum, rounded once. `operators` has the
+    code and parameters of what acts on the queries that hide a side.
+    """
+    lhs_BK, rhs_BK = ids
+    lhs_KD, rhs_KD, query_RD, x_D, scores_P = room
+    of_lhs, of_rhs = operators
+    total = np.float64(0)
+    for chunk in range(chunks[0], chunks[1]):
+        following = chunk + 1 if chunk + 1 < chunks[1] else chunk
+        gather_rows(tables[0], global_embeddings[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)
+        gather_rows(tables[1], global_embeddings[1], rhs_BK[chunk], rhs_BK[following], rhs_KD)
+        if sides[0][0][1]:
+            known_KD = rhs_KD
+            if of_lhs[0] != IDENTITY:
+                known = tables[1], global_embeddings[1], rhs_BK[chunk, : sides[0][0][0]]
+                transform_exactly(of_lhs[0], known, rel_BQ[chunk], of_lhs[1], x_D, query_RD)
+                known_KD = query_RD
+            total += count_side_exactly(multiplications[0], known_KD, lhs_KD, bounds, scores_P, chunk, sides[0])
+        if sides[1][0][1]:
+            known_KD = lhs_KD
+            if of_rhs[0] != IDENTITY:
+                known = tables[0], global_embeddings[0], lhs_BK[chunk, : sides[1][0][0]]
+                transform_exactly(of_rhs[0], known, rel_BQ[chunk], of_rhs[1], x_D, query_RD)
+                known_KD = query_RD
+            total += count_side_exactly(multiplications[1], known_KD, rhs_KD, bounds, scores_P, chunk, sides[1])
     return total
 
 

@@ -7,7 +7,7 @@ gathered and scored for as many chunks at a time as stay in cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.backend import Backend, backend_for
-from pbgeval.ranking.block import Block, CandidateRows, Cells, ChunkLists, Counted, NotANumberError, QueryRows
-from pbgeval.ranking.certified import decided, signs_of
+from pbgeval.ranking.block import Block, CandidateRows, ChunkLists, Counted, ListCells, NotANumberError, QueryRows
+from pbgeval.ranking.certified import decide, signs_of, with_decisions
 from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import (
     NO_CELLS,
@@ -35,6 +35,7 @@ from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.scoring.block_sizes import sizes_on
+from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.ranks import QueryCounts, RankCounts
@@ -328,15 +329,61 @@ def score_chunks(
         chunk, query = divmod(error.row, part.rows_BQ.shape[1])
         edge, candidate = int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, error.column])
         raise part.group.nan_score(part.hidden, edge, candidate) from error
-    counts, in_time = counted.counts, None
-    if backend.certified is not None:
-        assert counted.open is not None, "lists are short enough"
-        counts = decided(queries, candidates, counts, counted.open, block.known_on_device)
-        if part.left_out[1:]:
-            query_P, column_P = (of.to(backend.device) for of in part.left_out[1])
-            signs_P = signs_of(queries, candidates, query_P, column_P)
-            in_time = count_compared(query_P, signs_P > 0, signs_P == 0, query_Q.numel())
-    return _scored(part, evolve(counted, counts=counts), settings, in_time)
+    if backend.certified is None:
+        return _scored(part, counted, settings)
+    assert counted.open is not None, "lists are short enough"
+    signs = partial(signs_of, queries, candidates)
+    counted, in_time = _decided(part, counted, signs, backend.device)
+    return _scored(part, counted, settings, in_time)
+
+
+def _decided(
+    part: ChunkPart, counted: Counted, signs: Callable[[Tensor, Tensor], Tensor], device: torch.device
+) -> tuple[Counted, RankCounts | None]:
+    """Return counts in which open cells are what exact arithmetic says, and those of known answers in time.
+
+    Args:
+        part: of the cells.
+        counted: as far as bounds decide.
+        signs: (query, column) of some cells -> whether they score higher (1), the same (0) or lower (-1) than the true
+            entity of their query.
+        device: of the counts.
+    """
+    assert counted.open is not None, "lists are short enough"
+    counts, in_time, (query_P, column_P) = counted.counts, None, counted.open
+    if query_P.numel():
+        known = part.known[0].to(device), part.known[1].to(device)
+        is_known_P = are_among(query_P, column_P, known, part.ids_BC.shape[1])
+        signs_P = signs(query_P, column_P)
+        counts = QueryCounts(
+            with_decisions(counts.raw, query_P, signs_P),
+            with_decisions(counts.known, query_P[is_known_P], signs_P[is_known_P]),
+        )
+    if part.left_out[1:]:
+        query_P, column_P = (of.to(device) for of in part.left_out[1])
+        signs_P = signs(query_P, column_P)
+        in_time = count_compared(query_P, signs_P > 0, signs_P == 0, part.rows_BQ.numel())
+    return evolve(counted, counts=counts), in_time
+
+
+def _signs_by_id(part: ChunkPart, certified: CertifiedComparator, query_P: Tensor, column_P: Tensor) -> Tensor:
+    """Do what `signs_of` does for few cells of lists whose rows nobody has prepared."""
+    group, hidden, num_queries = part.group, part.hidden, part.rows_BQ.shape[1]
+    signs = [torch.empty(0, dtype=torch.int8)]
+    step = sizes_on(query_P.device).decided_pairs
+    for start in range(0, query_P.numel(), step):
+        query, column = query_P[start : start + step], column_P[start : start + step]
+        rows = part.rows_BQ.flatten()[query]
+        known, true, candidate = (
+            group.ids_E[hidden.other][rows],
+            group.ids_E[hidden][rows],
+            part.ids_BC[query // num_queries, column],
+        )
+        query_PL = group.queries(hidden, group.rows(hidden.other, known), rows)
+        true_PL, candidate_PL = (group.candidates(hidden, group.rows(hidden, ids), ids) for ids in (true, candidate))
+        of_true, pairs = CertifiedTrue.from_pairs(certified, query_PL, true_PL), torch.arange(query.numel())
+        signs.append(decide(certified, (query_PL, pairs), (candidate_PL, pairs), of_true, pairs))
+    return torch.cat(signs)
 
 
 def _true(
@@ -425,14 +472,18 @@ def count_sampled(
     )
     parts: dict[Side, ChunkPart] = {}
 
-    def cells_of(side: Side) -> Cells:
+    def cells_of(side: Side) -> ListCells:
         parts[side] = part = ChunkPart.select(group, block, side, lists[side], slice(0, num_chunks))
-        return part.excluded, part.known, part.read[0]
+        return ListCells(part.excluded, part.known, part.read[0], part.true_is_sampled_Q)
 
     found = backend.count_lists(_chunk_lists(group, block, lists), cells_of)
     if found is not None:
         for hidden, counted in found.items():
-            _tally(parts[hidden], tallies[hidden], _scored(parts[hidden], counted, settings))
+            part, in_time = parts[hidden], None
+            if backend.certified is not None:
+                signs = partial(_signs_by_id, part, backend.certified)
+                counted, in_time = _decided(part, counted, signs, backend.device)
+            _tally(part, tallies[hidden], _scored(part, counted, settings, in_time))
         return
     step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
     for start in range(0, num_chunks, step):

@@ -13,7 +13,16 @@ from torch import Tensor
 
 from pbgeval.notation import Side
 from pbgeval.ranking import counting
-from pbgeval.ranking.block import Block, CandidateRows, Cells, ChunkLists, Counted, NotANumberError, QueryRows, moved
+from pbgeval.ranking.block import (
+    Block,
+    CandidateRows,
+    ChunkLists,
+    Counted,
+    ListCells,
+    NotANumberError,
+    QueryRows,
+    moved,
+)
 from pbgeval.ranking.certified import cells_between, decide, limits
 from pbgeval.ranking.groups import first_nan
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
@@ -90,7 +99,7 @@ class TorchBackend:
         counts = self.count_scores(block, scores_KC, true.score_Q, true.score_Q)
         return self._counted(block, counts + self.duplicates_tie(block, true), true.score_Q, scores_KC)
 
-    def count_lists(self, lists: ChunkLists, cells_of: Callable[[Side], Cells]) -> dict[Side, Counted] | None:
+    def count_lists(self, lists: ChunkLists, cells_of: Callable[[Side], ListCells]) -> dict[Side, Counted] | None:
         """Count lists that name their candidates by id, on all sides at once, where that is faster.
 
         Args:

@@ -190,6 +190,11 @@ CERTIFIED_OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "c
 UNIT = 2.0**-53  # relative error of a rounding in float64
 
 
+def relative_error(num_columns: int) -> float:
+    """Return how far a score of so many columns in float64 may be off, as a share of its terms' magnitudes."""
+    return (num_columns + 8) * UNIT * 1.001  # 8 allow for roundings within a term
+
+
 @frozen(eq=False)
 class CertifiedComparator:
     """A comparator by its PBG name, with or without bias, in exact arithmetic on prepared float32 rows."""
@@ -247,17 +252,17 @@ class CertifiedComparator:
         Rounding may depend on the hardware: code that needs the same bits everywhere uses fast_products.py.
         """
         q_NL, c_NL = query_NL[..., :-1].double(), candidate_NL.double()
-        num_terms = c_NL.shape[-1] + 8  # of which some allow for roundings within a term
+        share = relative_error(c_NL.shape[-1])
         if not self.is_distance:
             terms_NL = q_NL * c_NL
-            return terms_NL.sum(-1), num_terms * UNIT * 1.001 * terms_NL.abs().sum(-1)
+            return terms_NL.sum(-1), share * terms_NL.abs().sum(-1)
         added_N = torch.zeros_like(q_NL[..., 0])
         if self.bias:
             added_N = q_NL[..., -1] * c_NL[..., -1]
             q_NL, c_NL = q_NL[..., :-1], c_NL[..., :-1]
         squares_N = (q_NL - c_NL).square().sum(-1)
         lengths_N = squares_N.sqrt() if self.has_root else squares_N
-        return added_N - lengths_N, num_terms * UNIT * 1.001 * (lengths_N + added_N.abs())
+        return added_N - lengths_N, share * (lengths_N + added_N.abs())
 
     def pair_scores_in_float64(
         self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]
@@ -274,7 +279,7 @@ class CertifiedComparator:
         if found is None:
             return self.scores_in_float64(query_KL.index_select(0, row_P), candidate_CL.index_select(0, column_P))
         sum_P, magnitude_P = found
-        return -sum_P if self.is_distance else sum_P, (candidate_CL.shape[-1] + 8) * UNIT * 1.001 * magnitude_P
+        return -sum_P if self.is_distance else sum_P, relative_error(candidate_CL.shape[-1]) * magnitude_P
 
     def signs(self, query_PL: Tensor, candidate_PL: Tensor, true_PL: Tensor) -> np.ndarray:
         """Compare candidates with true entities exactly: 1 higher, 0 tied, -1 lower.

@@ -111,10 +111,8 @@ class FloatProduct:
         """Return offset and error (..., K) of the products of rows, which under `has_root` are no scores yet."""
         magnitude_K = _magnitudes(self.comparator, queries, candidates)
         num_columns = queries.rows_NW.shape[-1]
-        roundings = (num_columns + 8) * ROUNDINGS[self.dtype]  # of the square's column, too
-        error_K = magnitude_K * (roundings / (1 - roundings) * SLACK)
-        if self.dtype is not torch.float64:
-            error_K = error_K + num_columns * FLUSHED * (1 + queries.norm_N.max() + candidates.norm_N.max())
+        relative, flushed = product_error(num_columns, self.dtype)
+        error_K = magnitude_K * relative + flushed * (1 + queries.norm_N.max() + candidates.norm_N.max())
         offset_K = torch.zeros_like(error_K)
         if self.comparator.is_distance:  # a sum of squares in float64, which rounds once for each
             offset_K = queries.square_N
@@ -125,6 +123,16 @@ class FloatProduct:
             # A square's parts add up to a little more than the square, by less than a fiftieth.
             error_K = error_K * 1.02 + lost_K * (2 if self.comparator.is_distance else 1) * SLACK
         return offset_K, error_K
+
+
+def product_error(num_columns: int, dtype: torch.dtype) -> tuple[float, float]:
+    """Return how far a sum of products may be off: as a share of their magnitudes, and by underflow.
+
+    Underflow counts once for each unit of 1 + the length of the query + the length of the candidate.
+    """
+    roundings = (num_columns + 8) * ROUNDINGS[dtype]  # of the square's column, too
+    flushed = 0.0 if dtype is torch.float64 else num_columns * FLUSHED
+    return roundings / (1 - roundings) * SLACK, flushed
 
 
 @frozen(eq=False)
@@ -145,7 +153,7 @@ class GridProduct:
     def _on_grid(vector_NL: Tensor) -> Tensor:
         largest_N1 = vector_NL.abs().amax(-1, keepdim=True).double()
         fraction_N1, _ = torch.frexp(largest_N1)
-        bits = (SIGNIFICAND - (vector_NL.shape[-1] - 1).bit_length()) // 2
+        bits = grid_bits(vector_NL.shape[-1])
         # The power of two above the largest number, exactly: an exponential would round on some hardware.
         step_N1 = torch.where(largest_N1 > 0, largest_N1 / fraction_N1, 1.0) * 2.0**-bits
         return (vector_NL / step_N1).round_().mul_(step_N1)
@@ -191,6 +199,11 @@ class GridProduct:
         if self.comparator.has_root:
             return both_K + apart_K * 2.0**-20 + added_K * 2.0**-40 + 2 * math.sqrt(SMALLEST_SQUARE)
         return (both_K * (2 * apart_K + both_K) + (apart_K.square() + added_K) * 2.0**-40) * SLACK
+
+
+def grid_bits(num_columns: int) -> int:
+    """Return how many bits of its largest number a row keeps on its grid, so that sums of products are not rounded."""
+    return (SIGNIFICAND - (num_columns - 1).bit_length()) // 2
 
 
 @define(eq=False)

@@ -18,6 +18,7 @@ from pbgeval.errors import EvalError
 from tests import certified_reference
 from tests.examples import examples
 from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
+from tests.kit.loops import loops_used
 from tests.kit.on_disk import write_graph
 from tests.laws.competition import expected_cases
 from tests.laws.test_evaluation_equals_reference import POLICIES, all_rules, evaluated, protocols
@@ -45,12 +46,13 @@ def assert_counts_of_exact_arithmetic(graph, candidates, data):
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("candidates", POLICIES)
+@pytest.mark.parametrize(("candidates", "by_loops"), [*((one, False) for one in POLICIES), ("sampled", True)])
 @quick
 @given(st.data())
-def test_counts_are_those_of_exact_arithmetic(candidates, data):
+def test_counts_are_those_of_exact_arithmetic(candidates, by_loops, data):
     """Small multiples of 1/4, identical rows, and normal numbers."""
-    assert_counts_of_exact_arithmetic(data.draw(tiny_graphs(max_edges=20, max_partitions=3)), candidates, data)
+    with loops_used(by_loops):
+        assert_counts_of_exact_arithmetic(data.draw(tiny_graphs(max_edges=20, max_partitions=3)), candidates, data)
 
 
 def graph_of(scale: float, diagonal: float) -> TinyGraph:

@@ -94,8 +94,10 @@ def num_calls_of(
 
 
 def num_gathered(case: TinyCase, *overrides: str) -> int:
-    chunks = cpu_lists.GatheredChunks
-    return num_calls_of(case, "candidates=sampled", *overrides, loop=cpu_loops.count_gathered, owner=chunks)
+    is_exact = "precision=certified" in overrides
+    chunks = cpu_lists.ExactChunks if is_exact else cpu_lists.GatheredChunks
+    loop = cpu_loops.count_gathered_exactly if is_exact else cpu_loops.count_gathered
+    return num_calls_of(case, "candidates=sampled", *overrides, loop=loop, owner=chunks)
 
 
 @pytest.mark.one_case
@@ -245,6 +247,33 @@ def test_gathered_lists_give_the_figures_of_the_general_path(
     case = write_case(tmp_path / "case", monkeypatch, dynamic=dynamic, dimension=dimension)
 
     assert is_gathered in (None, num_gathered(case, *overrides) > 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "dynamic", "dimension"),
+    crossed([name for name in SETTINGS_OF_CHUNKS if "Py" not in name], [False, True], [8, 300], quick=2, thorough=2),
+)
+def test_lists_that_are_gathered_exactly_give_the_figures_of_the_general_path(
+    name: str, dynamic: bool, dimension: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overrides, is_gathered = SETTINGS_OF_CHUNKS[name]
+    case = write_case(tmp_path / "case", monkeypatch, dynamic=dynamic, dimension=dimension)
+
+    assert is_gathered in (None, num_gathered(case, "precision=certified", *overrides) > 0)
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_more_cells_stay_open_in_lists_than_there_is_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Sums of quarters that differ in their terms are equal: no bound decides. Without room the general path does."""
+    case = write_case(tmp_path / "case", monkeypatch, dynamic=True, dimension=8)
+    vectors = np.random.default_rng(0).permuted(np.tile([1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.0], (33, 1)), axis=1)
+    for partition, rows in enumerate((33, 30)):
+        case.spoil_embeddings("user", partition, slice(None), vectors[:rows])
+    monkeypatch.setattr(cpu_lists, "OPEN_PER_QUERY", 1000 * room)
+
+    assert num_gathered(case, "precision=certified", *FILTERED)
 
 
 def test_threads_share_a_block_of_lists(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:

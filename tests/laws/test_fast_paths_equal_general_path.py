@@ -82,6 +82,9 @@ JOBS = {
         comparator="squared_l2",
         precision="certified",
     ),
+    "certified lists": Job(
+        ("compiled", "exact_lists"), "sampled", ("complex_diagonal",) * 3, dynamic=True, precision="certified"
+    ),
     "sums": Job(("compiled", "distances"), "all", ("diagonal", "none"), comparator="l1"),
 }
 EACH_ALONE = [(name, path) for name, job in JOBS.items() for path in job.paths]
