@@ -163,7 +163,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
         width = contest.width(graph.embeddings_ND.shape[1])
         key_P, number_P = graph.keys(side)[1]
         generator = np.random.default_rng(4)
-        sample = CellSample.by_number(*(generator.integers(size, size=999) for size in (num_edges, num_entities)))
+        sample = CellSample.by_entity_id(*(generator.integers(size, size=999) for size in (num_edges, num_entities)))
         state = ContestState(
             queries,
             CompetingEntities(0, num_entities, lambda _: None),

@@ -128,7 +128,7 @@ def rank_side(
     if known is not None:
         keys, answers = known
         found = answers.select(keys.index_of(batch[:, 1], side.pick(batch[:, 2], batch[:, 0])))
-        excluded_bN[found.key_P, found.number_P] = True
+        excluded_bN[found.key_P, found.entity_id_P] = True
     excluded_bN[np.arange(len(batch)), true_b] = False
     undefined = np.argwhere(torch.isnan(scores_bN).cpu().numpy() & ~excluded_bN)
     if len(undefined):

@@ -181,7 +181,7 @@ def _state(
     if auc_words_EW is not None:
         words_QW = auc_words_EW[queries.edge_Q]
         cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QW, competing, settings.auc)
-        sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
+        sample = SampledCells(CellSample.by_entity_id(*cells), settings.auc.true_is_kept(words_QW).numpy())
     return ContestState(
         queries,
         competing,

@@ -43,25 +43,25 @@ class CellSample:
     """Some cells, in the order of queries or of candidates as needed."""
 
     query_P: np.ndarray  # int64: position among the contest's queries
-    number_P: np.ndarray  # int64: number of the candidate
+    entity_id_P: np.ndarray  # int64: number of the candidate
 
     @classmethod
-    def by_number(cls, query_P: np.ndarray, number_P: np.ndarray) -> CellSample:
+    def by_entity_id(cls, query_P: np.ndarray, entity_id_P: np.ndarray) -> CellSample:
         """Arrange cells so that `within` finds those of a range of candidates."""
-        order = np.argsort(number_P)
-        return cls(query_P[order], number_P[order])
+        order = np.argsort(entity_id_P)
+        return cls(query_P[order], entity_id_P[order])
 
     def within(self, first: int, stop: int) -> CellSample:
         """Return the cells of the candidates from `first` up to `stop`, by query, then candidate."""
-        low, high = np.searchsorted(self.number_P, [first, stop])
+        low, high = np.searchsorted(self.entity_id_P, [first, stop])
         bits = (stop - first).bit_length()  # both in one number: sorting these is faster than finding their order
-        code = np.sort((self.query_P[low:high] << bits) + self.number_P[low:high] - first)
+        code = np.sort((self.query_P[low:high] << bits) + self.entity_id_P[low:high] - first)
         return CellSample(code >> bits, (code & (1 << bits) - 1) + first)
 
     def of_queries(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (query, number) of the cells of consecutive queries, once arranged by query."""
+        """Return (query, entity id) of the cells of consecutive queries, once arranged by query."""
         low, high = np.searchsorted(self.query_P, [first, stop])
-        return self.query_P[low:high], self.number_P[low:high]
+        return self.query_P[low:high], self.entity_id_P[low:high]
 
 
 @define
@@ -112,7 +112,7 @@ def sample_cells(
 ) -> SampledCells | None:
     """Draw the cells of a contest by (seed, row of the edge, candidate); None where every cell is kept.
 
-    A draw names a position among those who may compete, in the order of their numbers, so it does not depend on
+    A draw names a position among those who may compete, in the order of their ids, so it does not depend on
     which worker meets them when.
     """
     if auc.exact:
@@ -129,7 +129,7 @@ def sample_cells(
             assert words_QW is not None, "an exact AUC draws nothing"
             true_kept_Q[position_E[edge]] = auc.true_is_kept(words_QW).numpy()
             parts.append(drawn_cells(position_E[edge], edges.columns.rel_n[edge], words_QW, competing, auc))
-    return SampledCells(CellSample.by_number(*np.concatenate(parts, axis=1)), true_kept_Q)
+    return SampledCells(CellSample.by_entity_id(*np.concatenate(parts, axis=1)), true_kept_Q)
 
 
 def drawn_cells(
@@ -141,15 +141,15 @@ def drawn_cells(
     for relation in distinct(relation_Q).tolist():
         of_relation = np.flatnonzero(relation_Q == relation)
         query, place = (index.numpy() for index in auc.cells(words_QW[of_relation], competing.size(relation)))
-        numbers = competing.numbers(relation)
-        number = competing.first + place if numbers is None else numbers[place]
-        parts.append(np.stack([query_Q[of_relation][query], number]))
+        entity_ids = competing.entity_ids(relation)
+        entity_id = competing.first + place if entity_ids is None else entity_ids[place]
+        parts.append(np.stack([query_Q[of_relation][query], entity_id]))
     return np.concatenate(parts, axis=1)
 
 
 # Blocks of scores -> the k best candidates of each key, the same for any order of blocks.
 #
-# Ties are broken by the entity's number, so that the list does not depend on how candidates were cut into blocks. Known
+# Ties are broken by entity id, so that the list does not depend on how candidates were cut into blocks. Known
 # answers and the true entity stay in the list; known ones are marked. Recommendations leave out known ones.
 
 
@@ -194,9 +194,9 @@ class TopCandidates:
     """The best candidates of the keys of one contest so far."""
 
     score_Kk: np.ndarray  # float64, descending; -inf where there is none
-    number_Kk: np.ndarray  # int64; -1 where there is none
+    entity_id_Kk: np.ndarray  # int64; -1 where there is none
     known_Kk: np.ndarray  # bool
-    # (keys, numbers) -> which are evaluated answers, so that other known ones are left out; None: nobody is
+    # (keys, entity ids) -> which are evaluated answers, so that other known ones are left out; None: nobody is
     is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
 
     @classmethod
@@ -207,20 +207,20 @@ class TopCandidates:
         return cls(np.full(shape, -np.inf), np.full(shape, -1, np.int64), np.zeros(shape, bool), is_answer)
 
     def add(
-        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[np.ndarray, np.ndarray]
+        self, first_key: int, scores_KC: Tensor, entity_ids_C: np.ndarray, known: tuple[np.ndarray, np.ndarray]
     ) -> None:
         """Let candidates compete for the lists of consecutive keys.
 
         Args:
             first_key: the first of the block's keys.
             scores_KC: what they are ranked by.
-            numbers_C: ascending.
+            entity_ids_C: ascending.
             known: (row, column) of the known answers, none where nothing is filtered.
         """
         num_keys, num_columns = scores_KC.shape
         known_row, known_column = known
         known_key, nobody = first_key + known_row, np.zeros(known_row.shape, bool)
-        is_out = nobody if self.is_answer is None else ~self.is_answer(known_key, numbers_C[known_column])
+        is_out = nobody if self.is_answer is None else ~self.is_answer(known_key, entity_ids_C[known_column])
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
         row, column, score = _passing_cells(
             scores_KC,
@@ -229,30 +229,35 @@ class TopCandidates:
             (known_row[is_out], known_column[is_out]),
         )
         is_known = np.isin(row * num_columns + column, known_row * num_columns + known_column)
-        self.merge(row + first_key, score, numbers_C[column], is_known)
+        self.merge(row + first_key, score, entity_ids_C[column], is_known)
 
-    def merge(self, key: np.ndarray, score: np.ndarray, number: np.ndarray, known: np.ndarray) -> None:
+    def merge(self, key: np.ndarray, score: np.ndarray, entity_id: np.ndarray, known: np.ndarray) -> None:
         """Let further candidates compete, given one by one."""
         keys = distinct(key)
-        columns = (self.score_Kk, score), (self.number_Kk, number), (self.known_Kk, known)
-        key, score, number, known = _with_listed(keys, self.number_Kk[keys] >= 0, key, *columns)
-        order = np.lexsort((number, -score, key))
-        key, score, number, known = key[order], score[order], number[order], known[order]
+        columns = (self.score_Kk, score), (self.entity_id_Kk, entity_id), (self.known_Kk, known)
+        key, score, entity_id, known = _with_listed(keys, self.entity_id_Kk[keys] >= 0, key, *columns)
+        order = np.lexsort((entity_id, -score, key))
+        key, score, entity_id, known = key[order], score[order], entity_id[order], known[order]
         place = np.arange(key.size) - np.searchsorted(key, key)
         kept = place < self.score_Kk.shape[1]
         at = (key[kept], place[kept])
-        self.score_Kk[at], self.number_Kk[at], self.known_Kk[at] = score[kept], number[kept], known[kept]
+        self.score_Kk[at], self.entity_id_Kk[at], self.known_Kk[at] = score[kept], entity_id[kept], known[kept]
 
     def pack(self) -> list[np.ndarray]:
         """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
-        key, place = np.nonzero(self.number_Kk >= 0)
-        columns = [key, self.score_Kk.view(np.int64)[key, place], self.number_Kk[key, place], self.known_Kk[key, place]]
+        key, place = np.nonzero(self.entity_id_Kk >= 0)
+        columns = [
+            key,
+            self.score_Kk.view(np.int64)[key, place],
+            self.entity_id_Kk[key, place],
+            self.known_Kk[key, place],
+        ]
         return [np.stack(columns, axis=1).astype(np.int64).reshape(-1)]
 
     def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
         """Let the candidates of other workers' lists compete, given as `pack` made them, one after the other."""
-        key, score, number, known = np.ascontiguousarray(next(arrays).reshape(-1, 4).T)
-        self.merge(key, score.view(np.float64), number, known.astype(bool))
+        key, score, entity_id, known = np.ascontiguousarray(next(arrays).reshape(-1, 4).T)
+        self.merge(key, score.view(np.float64), entity_id, known.astype(bool))
 
 
 @define(eq=False)
@@ -365,16 +370,16 @@ class ContestState:
             self.true(block.first, block.stop)
         return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries), "cpu").kernel_Q.float()
 
-    def prepared_candidates(self, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:
+    def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
         """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""
         with refused_by_name(
-            self.source, self.queries.contest.scorer, self.hidden, lambda row: (int(numbers_C[row]), None)
+            self.source, self.queries.contest.scorer, self.hidden, lambda row: (int(entity_ids_C[row]), None)
         ):
             return self.queries.contest.candidates(x_CD)
 
-    def nan_score(self, query: int, number: int) -> EvalError:
+    def nan_score(self, query: int, entity_id: int) -> EvalError:
         """Return the error that names a query and a candidate whose score is not a number."""
-        return self.source.nan_score(self.hidden, int(self.queries.edge_Q[query]), number)
+        return self.source.nan_score(self.hidden, int(self.queries.edge_Q[query]), entity_id)
 
     def add(self, block: QueryBlock, counts: QueryCounts) -> None:
         """Add what some candidates say about a block's queries."""
@@ -389,16 +394,16 @@ class ContestState:
     def in_time_cells(
         self, block: QueryBlock, in_time: KnownAnswers, at_a_time: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (query in the block, number) of what a time-aware filter leaves out, but for true entities."""
+        """Yield (query in the block, entity id) of what a time-aware filter leaves out, but for true entities."""
         assert self.in_time_Q is not None, "there is such a filter"
-        competing = self.competing.numbers(block.relation)
+        competing = self.competing.entity_ids(block.relation)
         for query, at in positions_of_lists(*in_time.lists(self.in_time_Q[block.first : block.stop]), at_a_time):
-            number = in_time.number_P[at]
-            counts = number != self.queries.true_Q[block.first + query]
+            entity_id = in_time.entity_id_P[at]
+            counts = entity_id != self.queries.true_Q[block.first + query]
             if competing is not None:
-                counts &= is_among(number, competing)
+                counts &= is_among(entity_id, competing)
             if counts.any():
-                yield query[counts], number[counts]
+                yield query[counts], entity_id[counts]
 
     def counts(self) -> QueryCounts:
         """Return the counts of all queries, once every candidate has been met."""

@@ -60,11 +60,11 @@ class Group:
 
         @cache
         def rows(relation: int) -> np.ndarray | None:
-            numbers = None if sets is None else sets.of(hidden, relation)
-            if numbers is None:
+            entity_ids = None if sets is None else sets.of(hidden, relation)
+            if entity_ids is None:
                 return None
-            first = self.first_number(hidden)  # a set may be of all partitions, and much larger than this one
-            return values_between(numbers, first, first + num_rows) - first
+            first = self.first_id(hidden)  # a set may be of all partitions, and much larger than this one
+            return values_between(entity_ids, first, first + num_rows) - first
 
         return CompetingEntities(0, num_rows, rows, sets is not None and sets.by_relation)
 
@@ -73,13 +73,13 @@ class Group:
         sets = self.competition.sets
         if sets is None:
             return np.ones(np.broadcast_shapes(rel.shape, row.shape), bool)
-        rel, number = np.broadcast_arrays(rel, row + self.first_number(hidden))
-        return sets.contains(hidden, rel, number)
+        rel, entity_id = np.broadcast_arrays(rel, row + self.first_id(hidden))
+        return sets.contains(hidden, rel, entity_id)
 
-    def first_number(self, side: Side) -> int:
+    def first_id(self, side: Side) -> int:
         """Return the number of row 0 of a side's partition."""
-        assert self.competition.first_number is not None, "constraints need the numbering of entities"
-        return self.competition.first_number(self.tables[side].entity_type, side)
+        assert self.competition.first_id is not None, "constraints need the numbering of entities"
+        return self.competition.first_id(self.tables[side].entity_type, side)
 
     def degree_weights(self, side: Side) -> DegreeWeights:
         """Return what the entities of a side's partition are drawn by."""

@@ -109,7 +109,7 @@ class KnownAnswers:
     """The known answers of some keys within one range of candidates."""
 
     key_P: np.ndarray  # int64, ascending: index of the answer's key
-    number_P: np.ndarray  # int64, ascending within a key: number of the answer, or its row in a partition
+    entity_id_P: np.ndarray  # int64, ascending within a key: number of the answer, or its row in a partition
 
     def select(self, keys_U: np.ndarray) -> KnownAnswers:
         """Return the answers of some keys, each numbered by its place among them.
@@ -121,7 +121,7 @@ class KnownAnswers:
             return self.of_keys(0, keys_U.size)
         first_U, length_U = self.lists(keys_U)
         return KnownAnswers(
-            np.repeat(np.arange(keys_U.size), length_U), self.number_P[concatenated_ranges(first_U, length_U)]
+            np.repeat(np.arange(keys_U.size), length_U), self.entity_id_P[concatenated_ranges(first_U, length_U)]
         )
 
     def lists(self, keys_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -132,20 +132,20 @@ class KnownAnswers:
     def of_keys(self, first: int, stop: int) -> KnownAnswers:
         """Return those of consecutive keys, as views."""
         part = slice(*np.searchsorted(self.key_P, [first, stop]))
-        return KnownAnswers(self.key_P[part], self.number_P[part])
+        return KnownAnswers(self.key_P[part], self.entity_id_P[part])
 
     def between(self, first: int, stop: int) -> KnownAnswers:
         """Return those that are consecutive entities."""
-        inside_P = (self.number_P >= first) & (self.number_P < stop)
-        return self if inside_P.all() else KnownAnswers(self.key_P[inside_P], self.number_P[inside_P])
+        inside_P = (self.entity_id_P >= first) & (self.entity_id_P < stop)
+        return self if inside_P.all() else KnownAnswers(self.key_P[inside_P], self.entity_id_P[inside_P])
 
-    def are_known(self, key: np.ndarray, number: np.ndarray) -> np.ndarray:
+    def are_known(self, key: np.ndarray, entity_id: np.ndarray) -> np.ndarray:
         """Tell of each (key, entity) whether it is a known answer, bool."""
-        if not self.number_P.size or not number.size:
-            return np.zeros(number.shape, bool)
-        low = min(int(self.number_P.min()), int(number.min()))
-        width = max(int(self.number_P.max()), int(number.max())) - low + 1
-        return is_among(key * width + number - low, self.key_P * width + self.number_P - low)
+        if not self.entity_id_P.size or not entity_id.size:
+            return np.zeros(entity_id.shape, bool)
+        low = min(int(self.entity_id_P.min()), int(entity_id.min()))
+        width = max(int(self.entity_id_P.max()), int(entity_id.max())) - low + 1
+        return is_among(key * width + entity_id - low, self.key_P * width + self.entity_id_P - low)
 
 
 @frozen(eq=False)
@@ -179,25 +179,25 @@ def positions_of_lists(
         yield of_list, first_L[of_list] + member - before_L[of_list]
 
 
-def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return where each number is in a sorted array; far below zero where it is not."""
-    first, last = int(sorted_numbers[0]), int(sorted_numbers[-1])
-    if last - first + 1 == sorted_numbers.size:  # none is left out, so nothing need be searched for
+def positions(sorted_ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return where each id is in a sorted array; far below zero where it is not."""
+    first, last = int(sorted_ids[0]), int(sorted_ids[-1])
+    if last - first + 1 == sorted_ids.size:  # none is left out, so nothing need be searched for
         return np.where((wanted >= first) & (wanted <= last), wanted - first, np.int64(-(1 << 62)))
-    at = np.searchsorted(sorted_numbers, wanted)
-    return np.where(sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted, at, np.int64(-(1 << 62)))
+    at = np.searchsorted(sorted_ids, wanted)
+    return np.where(sorted_ids[np.minimum(at, sorted_ids.size - 1)] == wanted, at, np.int64(-(1 << 62)))
 
 
-def known_by_run(known: KnownAnswers, numbers_C: np.ndarray, width: int) -> list[KnownAnswers]:
+def known_by_run(known: KnownAnswers, entity_ids_C: np.ndarray, width: int) -> list[KnownAnswers]:
     """Return the known answers in each run of `width` candidates, by their columns within it."""
-    column_P = positions(numbers_C, known.number_P)
+    column_P = positions(entity_ids_C, known.entity_id_P)
     competes_P = column_P >= 0
     key_P, column_P = known.key_P[competes_P], column_P[competes_P]
-    if width >= numbers_C.size:
+    if width >= entity_ids_C.size:
         return [KnownAnswers(key_P, column_P)]
     order = np.argsort(column_P // width, kind="stable")  # keys stay in order within a run
     key_P, column_P = key_P[order], column_P[order]
-    borders = np.searchsorted(column_P // width, np.arange(-(-numbers_C.size // width) + 1)).tolist()
+    borders = np.searchsorted(column_P // width, np.arange(-(-entity_ids_C.size // width) + 1)).tolist()
     return [KnownAnswers(key_P[low:high], column_P[low:high] % width) for low, high in pairwise(borders)]
 
 

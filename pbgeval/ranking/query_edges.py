@@ -57,9 +57,9 @@ class QueryEdges:
         ends = f"lhs {lhs}, rel {int(self.columns.rel_n[edge])}, rhs {rhs}"
         return f"{segment.origin.label}: row {int(self.row_E[edge])} ({ends})"
 
-    def entity_label(self, number: int) -> str:
+    def entity_label(self, entity_id: int) -> str:
         """Name an entity in an error."""
-        entity_type, partition, row = self.numbering.place_of(number)
+        entity_type, partition, row = self.numbering.place_of(entity_id)
         return f"entity {row} of entity type '{entity_type}', partition {partition}"
 
 
@@ -184,22 +184,22 @@ class CompetingEntities:
 
     first: int
     stop: int
-    of: Callable[[int], np.ndarray | None]  # relation (-1: any) -> sorted numbers; None: all
+    of: Callable[[int], np.ndarray | None]  # relation (-1: any) -> sorted entity ids; None: all
     by_relation: bool = False
 
-    def numbers(self, relation: int) -> np.ndarray | None:
-        """Return the sorted numbers that compete in queries of a relation, None for all."""
-        numbers = self.of(relation)
-        return None if numbers is None else values_between(numbers, self.first, self.stop)
+    def entity_ids(self, relation: int) -> np.ndarray | None:
+        """Return the sorted entity ids that compete in queries of a relation, None for all."""
+        entity_ids = self.of(relation)
+        return None if entity_ids is None else values_between(entity_ids, self.first, self.stop)
 
     def rows(self, relation: int, first: int, stop: int) -> np.ndarray:
         """Return the rows of a range of entities that compete in queries of a relation."""
-        numbers = self.numbers(relation)
-        return np.arange(stop - first) if numbers is None else values_between(numbers, first, stop) - first
+        entity_ids = self.entity_ids(relation)
+        return np.arange(stop - first) if entity_ids is None else values_between(entity_ids, first, stop) - first
 
     def size(self, relation: int) -> int:
-        numbers = self.numbers(relation)
-        return self.stop - self.first if numbers is None else len(numbers)
+        entity_ids = self.entity_ids(relation)
+        return self.stop - self.first if entity_ids is None else len(entity_ids)
 
     def relation_or_any(self, rel_Q: np.ndarray) -> np.ndarray:
         """Return which relation decides on the candidates of queries; -1: all have the same."""
@@ -255,26 +255,26 @@ class GatheredVectors:
 
     edges: QueryEdges
     tables: EntityVectors
-    numbers: Mapping[str, np.ndarray]  # int64, sorted, by entity type
+    entity_ids: Mapping[str, np.ndarray]  # int64, sorted, by entity type
     rows: Mapping[str, Rows]  # raw
 
-    def add(self, table: EntityTable, first_number: int) -> None:
+    def add(self, table: EntityTable, first_id: int) -> None:
         """Store the rows of a part of a partition that evaluated edges touch.
 
         Args:
             table: the part, its rows checked.
-            first_number: the number of the table's first row.
+            first_id: the number of the table's first row.
         """
-        numbers = self.numbers[table.entity_type]
-        first, stop = np.searchsorted(numbers, [first_number, first_number + table.num_rows])
+        entity_ids = self.entity_ids[table.entity_type]
+        first, stop = np.searchsorted(entity_ids, [first_id, first_id + table.num_rows])
         if first < stop:
-            rows = torch.from_numpy(numbers[first:stop] - first_number)
+            rows = torch.from_numpy(entity_ids[first:stop] - first_id)
             self.rows[table.entity_type].write(int(first), table.embeddings_ND.index_select(0, rows.to(table.device)))
 
     def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
         """Return the vectors of entities at one side of a relation's edges, (n, D)."""
         entity_type = scorer.entity_type(side)
-        rows_ND = self.rows[entity_type].take(torch.from_numpy(np.searchsorted(self.numbers[entity_type], ids)))
+        rows_ND = self.rows[entity_type].take(torch.from_numpy(np.searchsorted(self.entity_ids[entity_type], ids)))
         return self.tables.table(entity_type, 0, rows_ND).range_of_rows(0, len(ids), self.tables.dtype)
 
     def unrankable(
@@ -295,7 +295,7 @@ class GatheredVectors:
 
 
 def entities_of_edges(edges: QueryEdges, types: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Return the sorted numbers of the entities that edges touch, by type."""
+    """Return the sorted ids of the entities that edges touch, by type."""
     touched = distinct(np.concatenate([edges.columns.lhs_n, edges.columns.rhs_n]))
     ranges = {entity_type: edges.numbering.range_of_type(entity_type) for entity_type in types}
     return {

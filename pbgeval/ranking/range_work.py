@@ -25,7 +25,7 @@ class RangeWork:
 
     state: ContestState
     queries: list[QueryBlock]
-    numbers_C: np.ndarray
+    entity_ids_C: np.ndarray
     candidates: CandidateRows
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
@@ -39,7 +39,7 @@ class RangeWork:
         cls,
         state: ContestState,
         queries: list[QueryBlock],
-        numbers_C: np.ndarray,
+        entity_ids_C: np.ndarray,
         prepared_CD: Tensor,
         width: int,
         known: KnownAnswers | None,
@@ -48,15 +48,15 @@ class RangeWork:
     ) -> RangeWork:
         """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
         candidates = CandidateRows(prepared_CD[None], state.certified)
-        runs = [candidates.between(start, start + width) for start in range(0, len(numbers_C), width)]
+        runs = [candidates.between(start, start + width) for start in range(0, len(entity_ids_C), width)]
         state.backend.prepare(runs)
         of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
-        known_of = None if of_keys is None else known_by_run(of_keys, numbers_C, width)
-        return cls(state, queries, numbers_C, candidates, width, known, in_time, runs, known_of, cells)
+        known_of = None if of_keys is None else known_by_run(of_keys, entity_ids_C, width)
+        return cls(state, queries, entity_ids_C, candidates, width, known, in_time, runs, known_of, cells)
 
-    def numbers(self, run: int) -> np.ndarray:
-        """Return the numbers of a run's candidates."""
-        return self.numbers_C[run * self.width : (run + 1) * self.width]
+    def entity_ids(self, run: int) -> np.ndarray:
+        """Return the entity ids of a run's candidates."""
+        return self.entity_ids_C[run * self.width : (run + 1) * self.width]
 
     def block(self, queries: QueryRows, block: QueryBlock, own_Q: Tensor, run: int, read: CellIndex | None) -> Block:
         """Return the block of some queries and a run of candidates; `own_Q` are columns of the range."""
@@ -67,7 +67,7 @@ class RangeWork:
         if self.known_of is None:
             return None
         known = self.known_of[run].of_keys(block.first_key, block.stop_key)
-        return torch.from_numpy(known.key_P - block.first_key), torch.from_numpy(known.number_P)
+        return torch.from_numpy(known.key_P - block.first_key), torch.from_numpy(known.entity_id_P)
 
     def sampled_in(self, run: int, block: QueryBlock) -> tuple[np.ndarray, np.ndarray, CellIndex]:
         """Return the sampled cells of a block in a run of columns: query, is known, and (row, column), which ascend.
@@ -75,14 +75,14 @@ class RangeWork:
         No cell is of a true entity.
         """
         queries = self.state.queries
-        query, number = self.cells.of_queries(block.first, block.stop)
-        row, column = queries.key_Q[query] - block.first_key, positions(self.numbers(run), number)
+        query, entity_id = self.cells.of_queries(block.first, block.stop)
+        row, column = queries.key_Q[query] - block.first_key, positions(self.entity_ids(run), entity_id)
         order = np.argsort(row * self.width + column)
-        order = order[((column >= 0) & (number != queries.true_Q[query]))[order]]
-        query, number = query[order], number[order]
+        order = order[((column >= 0) & (entity_id != queries.true_Q[query]))[order]]
+        query, entity_id = query[order], entity_id[order]
         known = self.known and self.known.of_keys(block.first_key, block.stop_key)
         cells = torch.from_numpy(row[order]), torch.from_numpy(column[order])
-        return query, are_known(self.state, known, query, number), cells
+        return query, are_known(self.state, known, query, entity_id), cells
 
     def in_time_in(self, run: int, block: QueryBlock) -> tuple[Tensor, CellIndex]:
         """Return the cells of a block in a run that a time-aware filter leaves out: query, and (row, column)."""
@@ -90,8 +90,8 @@ class RangeWork:
             return NO_CELLS[0], NO_CELLS
         most = sizes_on(self.state.device).pairs
         parts = [np.empty((2, 0), np.int64), *map(np.stack, self.state.in_time_cells(block, self.in_time, most))]
-        query, number = np.concatenate(parts, axis=1)
-        column = positions(self.numbers(run), number)
+        query, entity_id = np.concatenate(parts, axis=1)
+        column = positions(self.entity_ids(run), entity_id)
         query, column = query[column >= 0], column[column >= 0]
         row = self.state.queries.key_Q[block.first + query] - block.first_key
         return torch.from_numpy(query), (torch.from_numpy(row), torch.from_numpy(column))
@@ -105,6 +105,6 @@ class RangeWork:
         return [(block, runs) for block in self.queries for runs in parts]
 
 
-def are_known(state: ContestState, known: KnownAnswers | None, query: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """Tell of cells (query, number) whether they are known answers, bool (n,); none where nothing is filtered."""
-    return np.zeros(query.shape, bool) if known is None else known.are_known(state.queries.key_Q[query], number)
+def are_known(state: ContestState, known: KnownAnswers | None, query: np.ndarray, entity_id: np.ndarray) -> np.ndarray:
+    """Tell of cells (query, entity id) whether they are known answers, bool (n,); none where nothing is filtered."""
+    return np.zeros(query.shape, bool) if known is None else known.are_known(state.queries.key_Q[query], entity_id)

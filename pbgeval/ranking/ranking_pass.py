@@ -47,7 +47,7 @@ NOTHING_SAMPLED = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 def rank(
     state: ContestState,
     table: EntityTable,
-    first_number: int,
+    first_id: int,
     threads: BlockThreads,
     known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
@@ -57,7 +57,7 @@ def rank(
     Args:
         state: the contest, prepared; its result grows.
         table: the range's rows, checked.
-        first_number: the number of the table's first row.
+        first_id: the number of the table's first row.
         threads: each counts some blocks.
         known: the known answers in this range; None if nothing is filtered.
         in_time: what a time-aware filter leaves out in this range; None if there is none.
@@ -66,16 +66,16 @@ def rank(
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
     of_relations = {relation: [*of] for relation, of in groupby(state.queries.blocks, attrgetter("relation"))}
-    stop = first_number + table.num_rows
-    rows_of = {relation: state.competing.rows(relation, first_number, stop) for relation in of_relations}
+    stop = first_id + table.num_rows
+    rows_of = {relation: state.competing.rows(relation, first_id, stop) for relation in of_relations}
     competes = np.zeros(table.num_rows, bool)
     competes[np.concatenate([np.empty(0, np.int64), *rows_of.values()])] = True
     prepared_rows = np.flatnonzero(competes)
     if not prepared_rows.size:
         return
-    prepared_CD = _prepared(state, table, prepared_rows, first_number + prepared_rows)
+    prepared_CD = _prepared(state, table, prepared_rows, first_id + prepared_rows)
     reads_scores = state.certified is None
-    cells = (state.sample.cells if state.sample and reads_scores else NOTHING_SAMPLED).within(first_number, stop)
+    cells = (state.sample.cells if state.sample and reads_scores else NOTHING_SAMPLED).within(first_id, stop)
     # A model that is asked for pairs may take as long as for blocks.
     in_time_of_blocks = in_time if isinstance(state.comparator, ScorerComparator) else None
     for relation, rows in rows_of.items():
@@ -88,19 +88,17 @@ def rank(
         width = state.backend.candidates_per_block(
             rows.size, prepared_CD.shape[1], num_parts, with_loss=state.loss is not None
         )
-        work = RangeWork.cut(
-            state, queries, first_number + rows, of_relation_CD, width, known, in_time_of_blocks, cells
-        )
+        work = RangeWork.cut(state, queries, first_id + rows, of_relation_CD, width, known, in_time_of_blocks, cells)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
     if state.sample is not None and not reads_scores:
-        score_cells(state, table, first_number, state.sample.cells, known, threads)
+        score_cells(state, table, first_id, state.sample.cells, known, threads)
     if in_time is not None and in_time_of_blocks is None:
-        count_in_time(state, table, first_number, in_time, threads)
+        count_in_time(state, table, first_id, in_time, threads)
 
 
-def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers_C: np.ndarray) -> Tensor:
+def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, entity_ids_C: np.ndarray) -> Tensor:
     """Return the prepared rows of some candidates of a table."""
 
     def prepared(start: int, stop: int) -> Tensor:
@@ -109,7 +107,7 @@ def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers
             if rows.size == table.num_rows
             else table.rows(torch.from_numpy(rows[start:stop]), state.dtype)
         )
-        return state.prepared_candidates(x_CD, numbers_C[start:stop])
+        return state.prepared_candidates(x_CD, entity_ids_C[start:stop])
 
     if state.certified is None:
         return prepared(0, rows.size)
@@ -130,7 +128,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     state = work.state
     queries = state.query_rows(block)
     # Columns of true entities, far below zero where they are not in the range.
-    own_Q = torch.from_numpy(positions(work.numbers_C, state.queries.true_Q[block.first : block.stop]))
+    own_Q = torch.from_numpy(positions(work.entity_ids_C, state.queries.true_Q[block.first : block.stop]))
     found = []
     undecided = None if state.certified is None else UndecidedCells(queries, work.candidates)
     for run in runs:
@@ -147,7 +145,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
                     found.append(undecided.add(counted.counts, counted.open, part.known_on_device, first_column))
         except NotANumberError as error:
             first_query = int(np.searchsorted(state.queries.key_Q, block.first_key + error.row))
-            raise state.nan_score(first_query, int(work.numbers(run)[error.column])) from error
+            raise state.nan_score(first_query, int(work.entity_ids(run)[error.column])) from error
         if query.size:
             state.result.scores.add(query, counted.read_P[: query.size], is_known_P)
         if query_in_time.numel():
@@ -172,7 +170,7 @@ def _parts(backend: Backend, block: Block, first: int = 0) -> Iterator[tuple[int
 
 def _hand_over(work: RangeWork, block: QueryBlock, run: int, counted: Block, scores_KC: Tensor, true_Q: Tensor) -> None:
     """Give a block's scores to those who ask for them."""
-    state, numbers_C = work.state, work.numbers(run)
+    state, entity_ids_C = work.state, work.entity_ids(run)
     row_Q, own_Q, known = counted.queries.row_on_device_Q, counted.own_Q, counted.known
     if state.loss is not None:
         fold = state.losses.setdefault(block.first, LossFold(state.loss, state.comparator, true_Q))
@@ -187,7 +185,7 @@ def _hand_over(work: RangeWork, block: QueryBlock, run: int, counted: Block, sco
         first = np.searchsorted(row_P, skipped)  # rows ascend
         of_rest = row_P[first:] - skipped, column_P[first:]
         with state.lock:
-            state.result.top.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, of_rest)
+            state.result.top.add(block.first_key + skipped, scores_KC[skipped:], entity_ids_C, of_rest)
 
 
 def _by_query(row_Q: Tensor, known: CellIndex) -> CellIndex:
@@ -213,7 +211,7 @@ def _add_all(
 def score_cells(
     state: ContestState,
     table: EntityTable,
-    first_number: int,
+    first_id: int,
     sample: CellSample,
     known: KnownAnswers | None,
     threads: BlockThreads,
@@ -223,7 +221,7 @@ def score_cells(
     Args:
         state: the contest, prepared.
         table: the range's rows.
-        first_number: the number of the table's first row.
+        first_id: the number of the table's first row.
         sample: arranged by candidate; true entities are left out.
         known: the known answers in this range; None if nothing is filtered.
         threads: each scores the cells of some blocks.
@@ -231,52 +229,50 @@ def score_cells(
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
-    cells = sample.within(first_number, first_number + table.num_rows)
-    others = cells.number_P != state.queries.true_Q[cells.query_P]
-    cells = CellSample(cells.query_P[others], cells.number_P[others])
+    cells = sample.within(first_id, first_id + table.num_rows)
+    others = cells.entity_id_P != state.queries.true_Q[cells.query_P]
+    cells = CellSample(cells.query_P[others], cells.entity_id_P[others])
     # One array: many small ones between the blocks' tables scatter the heap.
     score_P = torch.empty(cells.query_P.size, dtype=torch.float32)
 
     def score(block: QueryBlock) -> None:
         at = int(np.searchsorted(cells.query_P, block.first))
-        for query, _, pairs in _scored_cells(state, table, first_number, block, cells):
+        for query, _, pairs in _scored_cells(state, table, first_id, block, cells):
             score_P[at : at + query.size] = pairs[1]
             at += query.size
 
     threads.map(score, state.queries.blocks)
-    state.result.scores.add(cells.query_P, score_P, are_known(state, known, cells.query_P, cells.number_P))
+    state.result.scores.add(cells.query_P, score_P, are_known(state, known, cells.query_P, cells.entity_id_P))
 
 
 def _scored_cells(
     state: ContestState,
     table: EntityTable,
-    first_number: int,
+    first_id: int,
     block: QueryBlock,
     cells: CellSample,
     query_KD: Tensor | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[Tensor, Tensor]]]:
-    """Yield (query, number, candidates and scores) of a block's cells, some at a time.
+    """Yield (query, entity id, candidates and scores) of a block's cells, some at a time.
 
     No cell is of a true entity.
     """
-    query, number = cells.of_queries(block.first, block.stop)
+    query, entity_id = cells.of_queries(block.first, block.stop)
     if not query.size:
         return
     query_KD = state.prepared_queries(block, table.device) if query_KD is None else query_KD
     step = sizes_on(table.device).rows(sizes_on(table.device).pairs, query_KD.shape[1])
     for at in range(0, query.size, step):
-        of_cell, numbers = query[at : at + step], number[at : at + step]
+        of_cell, entity_ids = query[at : at + step], entity_id[at : at + step]
         row = torch.from_numpy(state.queries.key_Q[of_cell] - block.first_key).to(table.device)
-        yield of_cell, numbers, score_pairs(state, table, first_number, query_KD[row], (of_cell, numbers))
+        yield of_cell, entity_ids, score_pairs(state, table, first_id, query_KD[row], (of_cell, entity_ids))
 
 
 def score_pairs(
-    state: ContestState, table: EntityTable, first_number: int, query_PD: Tensor, cells: tuple[np.ndarray, np.ndarray]
+    state: ContestState, table: EntityTable, first_id: int, query_PD: Tensor, cells: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Tensor, Tensor]:
-    """Return the prepared candidates of cells (query, number) of a range, and their scores, none of them NaN."""
-    candidate_PD = state.prepared_candidates(
-        table.rows(torch.from_numpy(cells[1] - first_number), state.dtype), cells[1]
-    )
+    """Return the prepared candidates of cells (query, entity id) of a range, and their scores, none of them NaN."""
+    candidate_PD = state.prepared_candidates(table.rows(torch.from_numpy(cells[1] - first_id), state.dtype), cells[1])
     scores_P = state.backend.pairs(query_PD, candidate_PD)
     if state.certified is None:
         refuse_nan_of_pairs(state.comparator, (query_PD, candidate_PD), scores_P, cells, state.nan_score)
@@ -284,7 +280,7 @@ def score_pairs(
 
 
 def count_in_time(
-    state: ContestState, table: EntityTable, first_number: int, in_time: KnownAnswers, threads: BlockThreads
+    state: ContestState, table: EntityTable, first_id: int, in_time: KnownAnswers, threads: BlockThreads
 ) -> None:
     """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
     width = table.embeddings_ND.shape[1]
@@ -292,12 +288,12 @@ def count_in_time(
     def count(block: QueryBlock) -> None:
         queries = None
         sizes = sizes_on(table.device)
-        for query, number in state.in_time_cells(block, in_time, sizes.rows(sizes.compared_pairs, width)):
+        for query, entity_id in state.in_time_cells(block, in_time, sizes.rows(sizes.compared_pairs, width)):
             queries = queries or state.query_rows(block)
             row = state.queries.key_Q[block.first + query] - block.first_key
-            _, first, at = np.unique(row * table.num_rows + number, return_index=True, return_inverse=True)
-            cells = block.first + query[first], number[first]
-            pairs = score_pairs(state, table, first_number, queries.rows_KD[torch.from_numpy(row[first])], cells)
+            _, first, at = np.unique(row * table.num_rows + entity_id, return_index=True, return_inverse=True)
+            cells = block.first + query[first], entity_id[first]
+            pairs = score_pairs(state, table, first_id, queries.rows_KD[torch.from_numpy(row[first])], cells)
             query_P, at_P = (torch.from_numpy(of).to(table.device) for of in (query, at))
             better, tied = state.backend.compare(queries, query_P, pairs, at_P)
             counts = count_compared(query_P, better, tied, block.stop - block.first)
@@ -314,7 +310,7 @@ def count_in_time(
 def rank_given(
     state: ContestState,
     table: EntityTable,
-    first_number: int,
+    first_id: int,
     cells: CellSample,
     threads: BlockThreads,
     known: KnownAnswers | None = None,
@@ -325,8 +321,8 @@ def rank_given(
     Args:
         state: the contest, prepared; its result grows.
         table: the range's rows, checked.
-        first_number: the number of the table's first row.
-        cells: (query, number) of what the lists name in this range, arranged by query, no true entity among them.
+        first_id: the number of the table's first row.
+        cells: (query, entity id) of what the lists name in this range, arranged by query, no true entity among them.
         threads: as for `score_cells`.
         known: the known answers in this range; None if nothing is filtered.
         in_time: what a time-aware filter leaves out; None if there is none.
@@ -339,18 +335,18 @@ def rank_given(
         if first == stop:
             continue
         queries = state.query_rows(block)
-        for query, number, pairs in _scored_cells(state, table, first_number, block, cells, queries.rows_KD):
+        for query, entity_id, pairs in _scored_cells(state, table, first_id, block, cells, queries.rows_KD):
             local = torch.from_numpy(query - block.first).to(table.device)
             every = torch.arange(local.numel(), device=table.device)
             better, tied = state.backend.compare(queries, local, pairs, every)
-            is_known = are_known(state, known, query, number)
+            is_known = are_known(state, known, query, entity_id)
             counted = [np.ones(query.shape, bool), is_known]
             if in_time is not None and state.in_time_Q is not None:
-                counted.append(in_time.are_known(state.in_time_Q[query], number))
+                counted.append(in_time.are_known(state.in_time_Q[query], entity_id))
             masks = (torch.from_numpy(of).to(table.device) for of in counted)
             of_masks = ((local[of], better[of], tied[of], block.stop - block.first) for of in masks)
             state.add(block, QueryCounts(*(count_compared(*compared) for compared in of_masks)))
             if state.pool is not None:
                 state.pool.add(query, pairs[1], is_known)
     if state.sample is not None:
-        score_cells(state, table, first_number, state.sample.cells, known, threads)
+        score_cells(state, table, first_id, state.sample.cells, known, threads)

@@ -201,7 +201,7 @@ class HiddenRelations:
     ) -> CellIndex:
         """Return (query, column) of the known answers of some edges."""
         answers = known.of(edges)
-        column_P = positions(competing.ids, answers.number_P)
+        column_P = positions(competing.ids, answers.entity_id_P)
         query_P, column_P = answers.key_P[column_P >= 0], column_P[column_P >= 0]
         return torch.from_numpy(query_P).to(device), torch.from_numpy(column_P).to(device)
 

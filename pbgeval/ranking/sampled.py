@@ -63,7 +63,7 @@ def known_cells(
     key_Q = key_BQ.reshape(-1)
     first_Q, length_Q = known.lists(key_Q)
     few, hubs = np.flatnonzero(length_Q <= list_length), np.flatnonzero(length_Q > list_length)
-    answers = known.number_P[concatenated_ranges(first_Q[few], length_Q[few])]
+    answers = known.entity_id_P[concatenated_ranges(first_Q[few], length_Q[few])]
     query, candidate = _listed(np.repeat(few, length_Q[few]), answers, num_queries, candidate_BC)
     if hubs.size:  # their lists are looked up among the answers
         of_hub, listed = np.nonzero(known.are_known(key_Q[hubs, None], candidate_BC[hubs // num_queries]))

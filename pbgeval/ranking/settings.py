@@ -75,7 +75,7 @@ class PassSettings:
 
 # Sets of entities that may compete: of the whole evaluation, of one side, or of one side of one relation.
 #
-# A set only ever narrows "every entity of the type". An entity is its number (`EntityNumbering`).
+# A set only ever narrows "every entity of the type". An entity is its id (`EntityNumbering`).
 
 
 @frozen(eq=False)
@@ -83,9 +83,9 @@ class CandidateSets:
     """Who may compete; every array is sorted and without duplicates."""
 
     num_entities: int  # of all types: what a code is made with
-    allowed: np.ndarray | None = None  # int64 numbers: nobody else competes on either side
-    of_side: Mapping[Side, np.ndarray] = field(factory=dict)  # numbers that compete where this side is hidden
-    observed: Mapping[Side, np.ndarray] | None = None  # relation * num_entities + number, by hidden side
+    allowed: np.ndarray | None = None  # int64 entity ids: nobody else competes on either side
+    of_side: Mapping[Side, np.ndarray] = field(factory=dict)  # entity ids that compete where this side is hidden
+    observed: Mapping[Side, np.ndarray] | None = None  # relation * num_entities + entity id, by hidden side
 
     @property
     def by_relation(self) -> bool:
@@ -98,21 +98,21 @@ class CandidateSets:
         return self.allowed is None and not self.of_side and self.observed is None
 
     def of(self, hidden: Side, relation: int) -> np.ndarray | None:
-        """Return the numbers that compete in queries of a relation, None for every entity of its type."""
-        sets = [numbers for numbers in (self.allowed, self.of_side.get(hidden)) if numbers is not None]
+        """Return the entity ids that compete in queries of a relation, None for every entity of its type."""
+        sets = [entity_ids for entity_ids in (self.allowed, self.of_side.get(hidden)) if entity_ids is not None]
         if self.observed is not None:
             first = relation * self.num_entities
             sets.append(values_between(self.observed[hidden], first, first + self.num_entities) - first)
         return reduce(partial(np.intersect1d, assume_unique=True), sets) if sets else None
 
-    def contains(self, hidden: Side, rel_Q: np.ndarray, number_Q: np.ndarray) -> np.ndarray:
+    def contains(self, hidden: Side, rel_Q: np.ndarray, entity_id_Q: np.ndarray) -> np.ndarray:
         """Tell of each (relation, entity) whether it may compete where `hidden` is hidden, bool (Q,)."""
-        inside_Q = np.ones(number_Q.shape, bool)
-        for numbers in (self.allowed, self.of_side.get(hidden)):
-            if numbers is not None:
-                inside_Q &= is_among(number_Q, numbers)
+        inside_Q = np.ones(entity_id_Q.shape, bool)
+        for entity_ids in (self.allowed, self.of_side.get(hidden)):
+            if entity_ids is not None:
+                inside_Q &= is_among(entity_id_Q, entity_ids)
         if self.observed is not None:
-            inside_Q &= is_among(rel_Q * self.num_entities + number_Q, self.observed[hidden])
+            inside_Q &= is_among(rel_Q * self.num_entities + entity_id_Q, self.observed[hidden])
         return inside_Q
 
 
@@ -129,7 +129,7 @@ class Competition:
     chunks: np.ndarray | None = None  # int64, ascending: the only chunks of the window that are evaluated; None: all
     cluster_E: np.ndarray | None = None  # int64: the cluster of each edge that is evaluated, if edges are sampled
     pool_share: float = 1.0  # of their scores that enter the pools
-    first_number: Callable[[str, Side], int] | None = None  # (entity type, side) -> number of its partition's row 0
+    first_id: Callable[[str, Side], int] | None = None  # (entity type, side) -> number of its partition's row 0
     degree_weights: Callable[[str, Side], DegreeWeights] | None = None  # of the same partition; None: nothing is drawn
 
 

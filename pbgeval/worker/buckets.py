@@ -346,7 +346,7 @@ class _UnitResults:
             sets=None if self.sets.unconstrained else self.sets,
             cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
             pool_share=context.pool_share,
-            first_number=lambda name, side: numbering.offset(name, inputs.partition_of(name, side, bucket)),
+            first_id=lambda name, side: numbering.offset(name, inputs.partition_of(name, side, bucket)),
             degree_weights=lambda name, side: self.weights[name, inputs.partition_of(name, side, bucket)],
         )
 

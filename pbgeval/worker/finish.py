@@ -67,7 +67,7 @@ def write_best(
         inside = np.flatnonzero((queries.edge_Q >= start) & (queries.edge_Q < stop))
         inside = inside[np.argsort(queries.edge_Q[inside])]
         key_Q = queries.key_Q[inside]
-        number_Qk = top.number_Kk[key_Q]
+        number_Qk = top.entity_id_Kk[key_Q]
         listed = number_Qk >= 0
         slot = numbering.slot_of(np.maximum(number_Qk, 0))
         score_Qk = one.comparator.real_scores(torch.from_numpy(top.score_Kk[key_Q])).numpy()

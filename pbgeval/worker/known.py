@@ -176,7 +176,7 @@ class KnownOfBuckets:
     def _answers(self, store: PairStore, side: Side, bucket: Bucket) -> KnownAnswers:
         slots = [0] if side is Side.REL else slots_at(self.context, side, bucket)
         of_slots = [store.pairs(side, slot).in_rows() for slot in slots]
-        key_P, row_P = (np.concatenate(of) for of in zip(*((of.key_P, of.number_P) for of in of_slots), strict=True))
+        key_P, row_P = (np.concatenate(of) for of in zip(*((of.key_P, of.entity_id_P) for of in of_slots), strict=True))
         order = np.lexsort((row_P, key_P))
         return KnownAnswers(key_P[order], row_P[order])
 

@@ -325,7 +325,7 @@ def _rank(
                 for number in asked:
                     one = states[number]
                     of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)
-                    left_out = [KnownAnswers(of.key_P, of.number_P + first) for of in of_part]
+                    left_out = [KnownAnswers(of.key_P, of.entity_id_P + first) for of in of_part]
                     if left_out:
                         left_out[0] = left_out[0].select(keys_of[number])
                     if given:
@@ -452,25 +452,25 @@ def read_given(
     others_Q = np.zeros(queries.num_queries, np.uint64)  # a sum over the candidates that are no answers
     sampled: list[np.ndarray] = [np.empty((2, 0), np.int64)]
     for segment in edges.segments:
-        for edge, number_QK in _lists(context, edges, segment, queries, position_E):
+        for edge, entity_id_QK in _lists(context, edges, segment, queries, position_E):
             query_Q = position_E[edge]
-            query, number_P = np.repeat(query_Q, number_QK.shape[1]), number_QK.reshape(-1)
+            query, entity_id_P = np.repeat(query_Q, entity_id_QK.shape[1]), entity_id_QK.reshape(-1)
             if is_answer is not None:
-                other_QK = ~is_answer(queries.key_Q[query], number_P).reshape(number_QK.shape)
-                others_Q[query_Q] = (mixed_bits(number_P).reshape(number_QK.shape) * other_QK).sum(1)
-            competes = _compete(queries, query, number_P, allowed)
-            query, number_P = query[competes], number_P[competes]
-            mine = np.searchsorted(own, number_P, "right") % 2 == 1
-            cells.add(query[mine], number_P[mine])
+                other_QK = ~is_answer(queries.key_Q[query], entity_id_P).reshape(entity_id_QK.shape)
+                others_Q[query_Q] = (mixed_bits(entity_id_P).reshape(entity_id_QK.shape) * other_QK).sum(1)
+            competes = _compete(queries, query, entity_id_P, allowed)
+            query, entity_id_P = query[competes], entity_id_P[competes]
+            mine = np.searchsorted(own, entity_id_P, "right") % 2 == 1
+            cells.add(query[mine], entity_id_P[mine])
             words_QW = auc.words(context.settings.seed, segment.origin.place, queries.contest.hidden, edges.row_E[edge])
             if words_QW is not None:
                 kept_Q[query_Q] = auc.true_is_kept(words_QW).numpy()
-                drawn, place = (index.numpy() for index in auc.cells(words_QW, number_QK.shape[1]))
-                of_draw = np.stack([query_Q[drawn], number_QK[drawn, place]])
+                drawn, place = (index.numpy() for index in auc.cells(words_QW, entity_id_QK.shape[1]))
+                of_draw = np.stack([query_Q[drawn], entity_id_QK[drawn, place]])
                 sampled.append(of_draw[:, _compete(queries, of_draw[0], of_draw[1], allowed)])
     _check_lists_agree(edges, queries, others_Q)
     if not auc.exact:
-        state.sample = SampledCells(CellSample.by_number(*np.concatenate(sampled, axis=1)), kept_Q)
+        state.sample = SampledCells(CellSample.by_entity_id(*np.concatenate(sampled, axis=1)), kept_Q)
     return cells
 
 

@@ -124,11 +124,11 @@ def test_the_estimate_is_unbiased_its_interval_covers_and_its_standard_error_is_
 def test_cells_of_a_range_of_candidates_are_found_from_its_first_to_its_last(
     candidates: list[int], expected: list[tuple[int, int]]
 ) -> None:
-    cells = CellSample.by_number(np.array([0, 3, 2, 1]), np.array([5, 9, 3, 3])).within(
+    cells = CellSample.by_entity_id(np.array([0, 3, 2, 1]), np.array([5, 9, 3, 3])).within(
         candidates[0], candidates[-1] + 1
     )
 
-    assert list(zip(cells.query_P.tolist(), cells.number_P.tolist(), strict=True)) == expected
+    assert list(zip(cells.query_P.tolist(), cells.entity_id_P.tolist(), strict=True)) == expected
 
 
 SAMPLED = {"candidates": "sampled", "num_batch_negs": 20, "num_uniform_negs": 9}

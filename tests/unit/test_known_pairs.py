@@ -103,7 +103,7 @@ def test_the_largest_keys_and_rows_fit_and_larger_ones_are_refused():
     add(store, Side.LHS, [(most, 10 + most)])
     assert [(most, most)] == rows_and_keys(store.pairs(Side.LHS, 1))
     known = store.pairs(Side.LHS, 1).in_rows(most, most + 1)
-    assert [[most], [most]] == [known.key_P.tolist(), known.number_P.tolist()]
+    assert [[most], [most]] == [known.key_P.tolist(), known.entity_id_P.tolist()]
     for pairs, message in (
         ([(0, 0), (most + 1, 0)], "expected keys 0 to 2^31 - 1, found 0 to 2147483648"),
         ([(0, 10 + most + 1)], "slot 1: expected rows 0 to 2^31 - 1, found 2147483648"),
