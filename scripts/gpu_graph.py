@@ -14,7 +14,6 @@ from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.backend import backend_for
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, TopCandidates
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.query_edges import (
@@ -23,15 +22,16 @@ from pbgeval.ranking.query_edges import (
     EntityVectors,
     GatheredVectors,
     QueryEdges,
-    contest_queries,
     entities_of_edges,
+    group_queries,
 )
+from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, SampledCells, TopCandidates
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, LossSettings, PassSettings, Relation
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS
-from pbgeval.scoring.scorer import RelationScorer, contests
+from pbgeval.scoring.scorer import RelationScorer, query_groups
 from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.stats.groups import sortable_int32
 from pbgeval.stats.rank_stats import StatsLayout
@@ -155,16 +155,16 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
     source.add(vectors.table(TYPE, 0, graph.embeddings_ND), 0)
     found: dict[str, Tensor] = {}
     for side in ENDS:
-        [contest] = contests([relation.scorer], side)
-        queries = contest_queries(edges, contest, sets, 500)
+        [query_group] = query_groups([relation.scorer], side)
+        queries = group_queries(edges, query_group, sets, 500)
         backend = backend_for(
             relation.scorer, device, graph.dtype, keeps_scores=with_scores, num_cells=num_edges * num_entities
         )
-        width = contest.width(graph.embeddings_ND.shape[1])
+        width = query_group.width(graph.embeddings_ND.shape[1])
         key_P, number_P = graph.keys(side)[1]
         generator = np.random.default_rng(4)
         sample = CellSample.by_entity_id(*(generator.integers(size, size=999) for size in (num_edges, num_entities)))
-        state = ContestState(
+        state = QueryGroupState(
             queries,
             CompetingEntities(0, num_entities, lambda _: None),
             backend,

@@ -39,7 +39,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "pbgeval.scoring.entities:EntityTable.range_of_rows",
         "pbgeval.scoring.comparators:Comparator.prepare_queries",
         "pbgeval.scoring.comparators:Comparator.prepare_candidates",
-        "pbgeval.ranking.contest_state:ContestState.prepare",
+        "pbgeval.ranking.query_group_state:QueryGroupState.prepare",
         "pbgeval.ranking.sampled:_rows",
         "pbgeval.scoring.self_check:check_kernels",
     ),

@@ -21,7 +21,7 @@ from pbgeval.ranking import known_answers as semi_join
 from pbgeval.scoring import block_sizes, device_scores, fast_products
 from pbgeval.scoring import certified as exact
 from pbgeval.scoring.comparators import COMPARATORS, L1
-from pbgeval.scoring.scorer import SharedCandidates, contests
+from pbgeval.scoring.scorer import QueryGroup, query_groups
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats import ranks as ranking
 from pbgeval.worker import sweep
@@ -116,16 +116,16 @@ def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:
 
 
 def watch_moved(patch: pytest.MonkeyPatch, note: Note) -> None:
-    of_side = sweep.contests
+    of_side = sweep.query_groups
 
-    def watched(*arguments: Any) -> list[SharedCandidates]:
+    def watched(*arguments: Any) -> list[QueryGroup]:
         found = of_side(*arguments)
         for one in found:
             if one.moved and any(scorer.acts_on_candidates(one.hidden) for scorer in one.scorers.values()):
                 note()
         return found
 
-    patch.setattr(sweep, "contests", watched)
+    patch.setattr(sweep, "query_groups", watched)
 
 
 # Statistics of counts that many queries share.
@@ -161,7 +161,7 @@ PATHS: Mapping[str, FastPath] = {
     ),
     "moved_operators": FastPath(
         turn_on=leave_as_it_is,
-        turn_off=lambda patch: patch.setattr(sweep, "contests", functools.partial(contests, move=False)),
+        turn_off=lambda patch: patch.setattr(sweep, "query_groups", functools.partial(query_groups, move=False)),
         watch=watch_moved,
     ),
     "repeated_counts": FastPath(

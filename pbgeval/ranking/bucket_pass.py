@@ -14,10 +14,10 @@ from pbgeval.notation import Side, values_between
 from pbgeval.ranking.backend import backend_for
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import chunk_blocks, group_by_relation
-from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.groups import Group, check_range, make_group
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.query_edges import queries_by_key
+from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, SampledCells, drawn_cells
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.relations import HiddenRelations, RelationCandidates
 from pbgeval.ranking.sampled import count_sampled
@@ -27,7 +27,7 @@ from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.ranking.torch_backend import LOSS_CANDIDATES_PER_BLOCK
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
-from pbgeval.scoring.scorer import SharedCandidates
+from pbgeval.scoring.scorer import QueryGroup
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.rows import MemoryRows
 
@@ -148,7 +148,7 @@ def _state(
     rows_E: Tensor,
     settings: PassSettings,
     auc_words_EW: np.ndarray | None,
-) -> ContestState:
+) -> QueryGroupState:
     scorer, table = group.relation.scorer, group.tables[hidden]
     competing = group.competing(hidden)
     backend = backend_for(
@@ -158,7 +158,7 @@ def _state(
         keeps_scores=settings.loss is not None or settings.auc.exact,
         num_cells=rows_E.numel() * table.num_rows,
     )
-    contest = SharedCandidates(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)
+    query_group = QueryGroup(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)
     rel_E, known_E, true_E = (
         ids_E.numpy() for ids_E in (group.edges.rel, group.ids_E[hidden.other], group.ids_E[hidden])
     )
@@ -166,7 +166,7 @@ def _state(
     edge_Q = edge_Q[group.may_compete(hidden, rel_E[edge_Q], true_E[edge_Q])]
     filters = [of_sides[hidden] for of_sides in group.competition.filters]
     queries = queries_by_key(
-        contest,
+        query_group,
         edge_Q,
         (rel_E, known_E, true_E),
         np.zeros_like(rel_E),
@@ -182,13 +182,13 @@ def _state(
         words_QW = auc_words_EW[queries.edge_Q]
         cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QW, competing, settings.auc)
         sample = SampledCells(CellSample.by_entity_id(*cells), settings.auc.true_is_kept(words_QW).numpy())
-    return ContestState(
+    return QueryGroupState(
         queries,
         competing,
         backend,
         group,
-        MemoryRows(torch.empty((queries.num_keys, contest.width(dimension)), dtype=dtype)),
-        MemoryRows(torch.empty((queries.num_queries, contest.true_width(dimension, dtype)), dtype=dtype)),
+        MemoryRows(torch.empty((queries.num_keys, query_group.width(dimension)), dtype=dtype)),
+        MemoryRows(torch.empty((queries.num_queries, query_group.true_width(dimension, dtype)), dtype=dtype)),
         group.relation.dtype,
         table.device,
         sample,
@@ -197,7 +197,7 @@ def _state(
     )
 
 
-def _tally(group: Group, state: ContestState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:
+def _tally(group: Group, state: QueryGroupState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:
     """Hand over what was found, in the order of the edges."""
     queries, counts, true_Q = state.queries, state.counts(), state.true_values()
     order = torch.from_numpy(np.argsort(queries.edge_Q))

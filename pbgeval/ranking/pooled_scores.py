@@ -1,4 +1,4 @@
-"""Blocks of scores of one contest -> counts of all its competitors against every true score, by edge path."""
+"""Blocks of scores of one query group -> counts of all its competitors against every true score, by edge path."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SCORES_AT_A_TIME = 1 << 21  # of a path, sorted together; changes no number
 
 @define(eq=False)
 class PooledScores:
-    """The competitors of a contest's queries, counted from any thread."""
+    """The competitors of a query group's queries, counted from any thread."""
 
     path_Q: np.ndarray  # edge path of each query
-    nothing: PooledCounts  # against the true scores of all contests
+    nothing: PooledCounts  # against the true scores of all query groups
     filtered: bool
     _counts: dict[tuple[int, bool], PooledCounts] = field(init=False)  # by edge path, raw and filtered
     _waiting: dict[tuple[int, bool], list[np.ndarray]] = field(init=False)  # order images

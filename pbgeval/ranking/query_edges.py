@@ -1,4 +1,4 @@
-"""Edges -> queries in the order in which the sweep meets them: contest by contest, key by key, block by block.
+"""Edges -> queries in the order in which the sweep meets them: query group by query group, key by key, block by block.
 
 And the vectors that these queries are made of.
 """
@@ -19,7 +19,7 @@ from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.settings import CandidateSets, EdgeOrigin
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.scorer import EdgeScorer, SharedCandidates
+from pbgeval.scoring.scorer import EdgeScorer, QueryGroup
 from pbgeval.storage.rows import Rows
 
 
@@ -65,7 +65,7 @@ class QueryEdges:
 
 @frozen(eq=False)
 class QueryBlock:
-    """Consecutive queries of a contest, and the range of their keys."""
+    """Consecutive queries of a query group, and the range of their keys."""
 
     first: int
     stop: int
@@ -76,12 +76,12 @@ class QueryBlock:
 
 
 @frozen(eq=False)
-class ContestQueries:
-    """The queries of one contest, keys in order; a key's queries are next to each other."""
+class GroupQueries:
+    """The queries of one query group, keys in order; a key's queries are next to each other."""
 
-    contest: SharedCandidates
+    query_group: QueryGroup
     edge_Q: np.ndarray  # int64: index in `QueryEdges`
-    key_Q: np.ndarray  # int64, ascending: index of the query's key among this contest's
+    key_Q: np.ndarray  # int64, ascending: index of the query's key among this query group's
     true_Q: np.ndarray  # int64: number of the true entity
     rel_K: np.ndarray  # int64: relation id of each key
     schema_K: np.ndarray  # int64: index of the key's relation in the config
@@ -102,25 +102,25 @@ class ContestQueries:
         return np.asarray(self.edge_Q[np.diff(self.key_Q, prepend=-1) != 0])
 
 
-def contest_queries(
+def group_queries(
     edges: QueryEdges,
-    contest: SharedCandidates,
+    query_group: QueryGroup,
     sets: CandidateSets,
     queries_per_block: int,
     *,
     by_time: bool = False,
-) -> ContestQueries:
-    """Arrange the queries of a contest; those whose true entity may not compete are left out.
+) -> GroupQueries:
+    """Arrange the queries of a query group; those whose true entity may not compete are left out.
 
     If `by_time`, queries of unlike times have keys of their own.
     """
-    hidden, rel_E, true_E = contest.hidden, edges.columns.rel_n, edges.columns.entity(contest.hidden)
+    hidden, rel_E, true_E = query_group.hidden, edges.columns.rel_n, edges.columns.entity(query_group.hidden)
     schema_E = np.zeros_like(rel_E) if edges.dynamic else rel_E  # index of each edge's relation in the config
-    of_contest_E = np.isin(schema_E, np.array(list(contest.scorers), np.int64))
-    of_contest_E &= sets.contains(hidden, rel_E, true_E)
+    of_query_group_E = np.isin(schema_E, np.array(list(query_group.scorers), np.int64))
+    of_query_group_E &= sets.contains(hidden, rel_E, true_E)
     return queries_by_key(
-        contest,
-        np.flatnonzero(of_contest_E),
+        query_group,
+        np.flatnonzero(of_query_group_E),
         (rel_E, edges.columns.entity(hidden.other), true_E),
         schema_E,
         edges.numbering.num_entities,
@@ -131,7 +131,7 @@ def contest_queries(
 
 
 def queries_by_key(
-    contest: SharedCandidates,
+    query_group: QueryGroup,
     edge_Q: np.ndarray,
     columns: tuple[np.ndarray, np.ndarray, np.ndarray],
     schema_E: np.ndarray,
@@ -141,11 +141,11 @@ def queries_by_key(
     by_relation: bool,
     in_order: bool = False,
     apart_E: np.ndarray | None = None,
-) -> ContestQueries:
+) -> GroupQueries:
     """Arrange the queries of some edges by relation and known entity.
 
     Args:
-        contest: whose queries they are.
+        query_group: whose queries they are.
         edge_Q: the edges, ascending.
         columns: relation, known and true entity of every edge.
         schema_E: index of every edge's relation in the config.
@@ -166,8 +166,8 @@ def queries_by_key(
     key_Q = np.cumsum(is_first_Q) - 1
     edge_K = edge_Q[is_first_Q]
     rel_K = rel_E[edge_K]
-    return ContestQueries(
-        contest=contest,
+    return GroupQueries(
+        query_group=query_group,
         edge_Q=edge_Q,
         key_Q=key_Q,
         true_Q=true_E[edge_Q],
@@ -180,7 +180,7 @@ def queries_by_key(
 
 @define(eq=False)
 class CompetingEntities:
-    """Which entities from `first` to `stop` compete in the queries of a contest."""
+    """Which entities from `first` to `stop` compete in the queries of a query group."""
 
     first: int
     stop: int
@@ -221,7 +221,7 @@ def _blocks(key_Q: np.ndarray, rel_K: np.ndarray, size: int, *, by_relation: boo
 # The vectors of the entities that evaluated edges touch: the first of two sweeps over the partitions.
 #
 #     gather    rows of a partition -> the vectors of the entities that evaluated edges touch
-#     prepare   those vectors -> a prepared query per key, and a true score per query (`ContestState.prepare`)
+#     prepare   those vectors -> a prepared query per key, and a true score per query (`QueryGroupState.prepare`)
 #     rank      a range of candidate rows, once -> counts of every query against them (`ranking_pass.rank`)
 #     finish    counts summed over all ranges -> results per bucket
 #

@@ -10,10 +10,10 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
-from pbgeval.ranking.contest_state import CellSample, ContestState
 from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
 from pbgeval.ranking.query_edges import QueryBlock
+from pbgeval.ranking.query_group_state import CellSample, QueryGroupState
 from pbgeval.scoring.block_sizes import sizes_on
 
 TASKS_PER_THREAD = 4  # so that none waits long for the last
@@ -23,7 +23,7 @@ TASKS_PER_THREAD = 4  # so that none waits long for the last
 class RangeWork:
     """The candidates of a range that compete in some blocks' queries, in runs of a width, and what those share."""
 
-    state: ContestState
+    state: QueryGroupState
     queries: list[QueryBlock]
     entity_ids_C: np.ndarray
     candidates: CandidateRows
@@ -37,7 +37,7 @@ class RangeWork:
     @classmethod
     def cut(
         cls,
-        state: ContestState,
+        state: QueryGroupState,
         queries: list[QueryBlock],
         entity_ids_C: np.ndarray,
         prepared_CD: Tensor,
@@ -105,6 +105,8 @@ class RangeWork:
         return [(block, runs) for block in self.queries for runs in parts]
 
 
-def are_known(state: ContestState, known: KnownAnswers | None, query: np.ndarray, entity_id: np.ndarray) -> np.ndarray:
+def are_known(
+    state: QueryGroupState, known: KnownAnswers | None, query: np.ndarray, entity_id: np.ndarray
+) -> np.ndarray:
     """Tell of cells (query, entity id) whether they are known answers, bool (n,); none where nothing is filtered."""
     return np.zeros(query.shape, bool) if known is None else known.are_known(state.queries.key_Q[query], entity_id)

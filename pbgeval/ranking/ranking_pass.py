@@ -1,4 +1,4 @@
-"""A range of candidates -> counts of every query of a contest against them, for every policy but sampled lists.
+"""A range of candidates -> counts of every query of a query group against them, for every policy but sampled lists.
 
 Queries stream past the range block by block. A backend returns counts, and the scores of the cells that the pooled AUC
 samples. Certified ranks leave none to read, so there they are made from pairs, whose scores have the same bits.
@@ -19,7 +19,6 @@ from pbgeval.ranking.backend import Backend
 from pbgeval.ranking.block import Block, Counted, NotANumberError
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import UndecidedCells
-from pbgeval.ranking.contest_state import CellSample, ContestState, ScoreCollector
 from pbgeval.ranking.counting import (
     NO_CELLS,
     CellIndex,
@@ -34,6 +33,7 @@ from pbgeval.ranking.groups import refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, positions
 from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import QueryBlock
+from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, ScoreCollector
 from pbgeval.ranking.range_work import TASKS_PER_THREAD, RangeWork, are_known
 from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
@@ -45,17 +45,17 @@ NOTHING_SAMPLED = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def rank(
-    state: ContestState,
+    state: QueryGroupState,
     table: EntityTable,
     first_id: int,
     threads: BlockThreads,
     known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
 ) -> None:
-    """Count a contest's queries against a range of candidates, which no other call names again.
+    """Count a query group's queries against a range of candidates, which no other call names again.
 
     Args:
-        state: the contest, prepared; its result grows.
+        state: the query group, prepared; its result grows.
         table: the range's rows, checked.
         first_id: the number of the table's first row.
         threads: each counts some blocks.
@@ -98,7 +98,7 @@ def rank(
         count_in_time(state, table, first_id, in_time, threads)
 
 
-def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, entity_ids_C: np.ndarray) -> Tensor:
+def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, entity_ids_C: np.ndarray) -> Tensor:
     """Return the prepared rows of some candidates of a table."""
 
     def prepared(start: int, stop: int) -> Tensor:
@@ -209,7 +209,7 @@ def _add_all(
 
 
 def score_cells(
-    state: ContestState,
+    state: QueryGroupState,
     table: EntityTable,
     first_id: int,
     sample: CellSample,
@@ -219,7 +219,7 @@ def score_cells(
     """Score those of the cells that the pooled AUC samples whose candidates are in a range.
 
     Args:
-        state: the contest, prepared.
+        state: the query group, prepared.
         table: the range's rows.
         first_id: the number of the table's first row.
         sample: arranged by candidate; true entities are left out.
@@ -246,7 +246,7 @@ def score_cells(
 
 
 def _scored_cells(
-    state: ContestState,
+    state: QueryGroupState,
     table: EntityTable,
     first_id: int,
     block: QueryBlock,
@@ -269,7 +269,7 @@ def _scored_cells(
 
 
 def score_pairs(
-    state: ContestState, table: EntityTable, first_id: int, query_PD: Tensor, cells: tuple[np.ndarray, np.ndarray]
+    state: QueryGroupState, table: EntityTable, first_id: int, query_PD: Tensor, cells: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Tensor, Tensor]:
     """Return the prepared candidates of cells (query, entity id) of a range, and their scores, none of them NaN."""
     candidate_PD = state.prepared_candidates(table.rows(torch.from_numpy(cells[1] - first_id), state.dtype), cells[1])
@@ -280,7 +280,7 @@ def score_pairs(
 
 
 def count_in_time(
-    state: ContestState, table: EntityTable, first_id: int, in_time: KnownAnswers, threads: BlockThreads
+    state: QueryGroupState, table: EntityTable, first_id: int, in_time: KnownAnswers, threads: BlockThreads
 ) -> None:
     """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
     width = table.embeddings_ND.shape[1]
@@ -308,7 +308,7 @@ def count_in_time(
 
 
 def rank_given(
-    state: ContestState,
+    state: QueryGroupState,
     table: EntityTable,
     first_id: int,
     cells: CellSample,
@@ -316,10 +316,10 @@ def rank_given(
     known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
 ) -> None:
-    """Count a contest's queries against those of a range of candidates that their lists name.
+    """Count a query group's queries against those of a range of candidates that their lists name.
 
     Args:
-        state: the contest, prepared; its result grows.
+        state: the query group, prepared; its result grows.
         table: the range's rows, checked.
         first_id: the number of the table's first row.
         cells: (query, entity id) of what the lists name in this range, arranged by query, no true entity among them.

@@ -287,7 +287,7 @@ class Comparator:
             return self.base.elementwise(query_QD, candidate_QD)
         products_Q = self.base.elementwise(query_QD[..., :-2], candidate_QD[..., :-2])
         unbiased_Q = self.base.real_scores(products_Q) if self._adds_bias_outside else products_Q
-        # Each is multiplied by its one, which is none where an operator has moved to the query (`contest`).
+        # Each is multiplied by its one, which is none where an operator has moved to the query (`query_group`).
         return unbiased_Q + query_QD[..., -2] * candidate_QD[..., -2] + query_QD[..., -1] * candidate_QD[..., -1]
 
     def real_scores(self, scores: Tensor) -> Tensor:

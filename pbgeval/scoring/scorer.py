@@ -86,21 +86,21 @@ class RelationScorer:
 EdgeScorer = RelationScorer | ScorerRelation  # what passes know of a relation
 
 
-# Relations whose queries meet the same prepared candidates -> one contest, for ranks against all entities.
+# Relations whose queries meet the same prepared candidates -> one query group, for ranks against all entities.
 #
 # Where an operator acts on the candidates (PBG's relations that are not dynamic), each relation would need candidates
-# of its own. The operator moves to the query where that is exact algebra, and all those relations share one contest:
+# of its own. The operator moves to the query where that is exact algebra, and all those relations share one group:
 #
 #     dot                q . (M x + t) = (M^T q) . x + q . t      every operator; the constant is a column of its own
 #     distances          |q - (x + t)| = |(q - t) - x|            translations
 #     cos                                                         none but the identity: M changes |M x|
 #
-# Elsewhere a relation is its own contest, and candidates are transformed block by block. Moving changes no score but in
-# its last bits: sums are taken in another order.
+# Elsewhere a relation is its own group, and candidates are transformed block by block. Moving changes no score but in its
+# last bits: sums are taken in another order.
 
 
 @frozen(eq=False)
-class SharedCandidates:
+class QueryGroup:
     """Queries of some relations that hide one side, and the candidates that they all meet."""
 
     hidden: Side
@@ -162,7 +162,7 @@ class SharedCandidates:
         return TrueScores.width(dtype) if self.scorer.certified is None else dimension + 1
 
 
-def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[SharedCandidates]:
+def query_groups(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[QueryGroup]:
     """Group the relations of a config for queries that hide one side.
 
     Args:
@@ -175,7 +175,7 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
     for relation, scorer in enumerate(scorers):
         entity_type = scorer.entity_type(hidden)
         if scorer.acts_on_candidates(hidden) and not (move and moves_to_query(scorer.operator, scorer.comparator.name)):
-            own.append(SharedCandidates(hidden, entity_type, {relation: scorer}, moved=False, has_constant=False))
+            own.append(QueryGroup(hidden, entity_type, {relation: scorer}, moved=False, has_constant=False))
         else:
             shared.setdefault(entity_type, {})[relation] = scorer
     grouped = []
@@ -193,5 +193,5 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
             and not comparator.bias  # its candidates have a column of ones already
             and any("translation" in one.parameters.get(hidden, {}) for one in members.values())
         )
-        grouped.append(SharedCandidates(hidden, entity_type, members, moved, has_constant))
+        grouped.append(QueryGroup(hidden, entity_type, members, moved, has_constant))
     return grouped + own

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from pbgeval.notation import Side, distinct
-from pbgeval.ranking.contest_state import ContestState, TopCandidates
 from pbgeval.ranking.known_answers import KnownFilter, KnownOfEdges, key_frequency, repeated_keys
 from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import GatheredVectors, QueryEdges
+from pbgeval.ranking.query_group_state import QueryGroupState, TopCandidates
 from pbgeval.ranking.relations import EDGES_PER_BLOCK, HiddenRelations, RelationCandidates
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.ranking.tally import SideResult, SideTally
@@ -24,7 +24,7 @@ from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record, add_side
 
 
-def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
+def merge_results(context: WorkerContext, states: list[QueryGroupState]) -> None:
     """Give every worker what candidates have added on all of them, but for scores; every worker takes part."""
     for one in states:
         context.team.sum_(one.result.counts_NQ)
@@ -43,8 +43,8 @@ def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
             states[number].result.top = merged
 
 
-def count_pools(context: WorkerContext, edges: QueryEdges, states: list[ContestState]) -> None:
-    """Have each contest compare its competitors with the true scores of all, once these are prepared."""
+def count_pools(context: WorkerContext, edges: QueryEdges, states: list[QueryGroupState]) -> None:
+    """Have each query group compare its competitors with the true scores of all, once these are prepared."""
     true = np.concatenate([np.empty(0, np.int32), *(sortable_int32(one.true_values()) for one in states)])
     nothing = PooledCounts.zero(distinct(true), len(true))
     paths = np.array([segment.origin.place[0] for segment in edges.segments], np.int64)
@@ -57,7 +57,7 @@ def count_pools(context: WorkerContext, edges: QueryEdges, states: list[ContestS
 
 
 def write_best(
-    edges: QueryEdges, states: list[ContestState], key: GroupKey, start: int, stop: int, files: PerEdgeFiles
+    edges: QueryEdges, states: list[QueryGroupState], key: GroupKey, start: int, stop: int, files: PerEdgeFiles
 ) -> None:
     """Write the best candidates of the queries of consecutive edges of a bucket."""
     numbering = edges.numbering
@@ -92,7 +92,7 @@ def finish(
     context: WorkerContext,
     record: Record,
     edges: QueryEdges,
-    states: list[ContestState],
+    states: list[QueryGroupState],
     sets: CandidateSets,
     dimensions: QueryDimensions,
     files: PerEdgeFiles,
@@ -127,9 +127,9 @@ def finish(
 
 
 def _ranked_edges(
-    context: WorkerContext, edges: QueryEdges, states: list[ContestState], side: Side, sets: CandidateSets
+    context: WorkerContext, edges: QueryEdges, states: list[QueryGroupState], side: Side, sets: CandidateSets
 ) -> RankedEdges:
-    """Arrange the counts of contests by edge, as queries that hide one side."""
+    """Arrange the counts of query groups by edge, as queries that hide one side."""
     num_rows = max((len(one.result.counts_NQ) for one in states), default=6)
     counts_NE = torch.zeros((num_rows, edges.num_edges), dtype=torch.int64)
     true_image_E = np.zeros(edges.num_edges, np.int32)
@@ -203,7 +203,7 @@ def _share(context: WorkerContext, edges: QueryEdges, side: Side) -> list[tuple[
     return parts
 
 
-def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdges, one: ContestState) -> None:
+def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdges, one: QueryGroupState) -> None:
     """Record the scores of competitors that this worker has collected, and those that it has counted."""
     query, score, known = one.result.scores.joined()
     image = sortable_int32(torch.from_numpy(score))

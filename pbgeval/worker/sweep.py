@@ -31,31 +31,31 @@ from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import distinct, is_among
 from pbgeval.ranking.backend import Backend, backend_for, load_compiled
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.contest_state import (
-    CellSample,
-    ContestResult,
-    ContestState,
-    SampledCells,
-    TopCandidates,
-    sample_cells,
-)
 from pbgeval.ranking.keys import QueryKeys, mixed_bits
 from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
-    ContestQueries,
     EdgeSegment,
     EntityVectors,
     GatheredVectors,
+    GroupQueries,
     QueryEdges,
-    contest_queries,
     entities_of_edges,
+    group_queries,
+)
+from pbgeval.ranking.query_group_state import (
+    CellSample,
+    GroupResult,
+    QueryGroupState,
+    SampledCells,
+    TopCandidates,
+    sample_cells,
 )
 from pbgeval.ranking.ranking_pass import rank, rank_given
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.scorer import contests
+from pbgeval.scoring.scorer import query_groups
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
@@ -109,13 +109,13 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
         or bool(context.inputs.candidate_files),
         num_cells=edges.num_edges * edges.numbering.num_entities,
     )
-    of_contests = [
-        contest_queries(edges, contest, sets, backend.queries_per_block, by_time=config.known_until is not None)
+    of_query_groups = [
+        group_queries(edges, query_group, sets, backend.queries_per_block, by_time=config.known_until is not None)
         for side in context.settings.ends
-        for contest in contests([relation.scorer for relation in context.settings.relations], side)
+        for query_group in query_groups([relation.scorer for relation in context.settings.relations], side)
     ]
     with context.collectively():
-        plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
+        plan = _plan(context, edges, sum(queries.num_keys for queries in of_query_groups), resident)
     filters = []
     if context.work.protocol.filtered:
         keys = {
@@ -129,7 +129,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     if team.rank_in_team == 0:
         team.add(f"{journal.part}rows", sum(part.num_rows for part in done))
     ranges = candidate_ranges(edges.numbering, team, plan.rows_per_range, done)
-    states = _states(context, edges, of_contests, sets, backend, plan, source, filters)
+    states = _states(context, edges, of_query_groups, sets, backend, plan, source, filters)
     with context.collectively():
         given = [
             read_given(context, edges, one, number, ranges, plan.pairs_bytes)
@@ -168,47 +168,49 @@ def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: in
 def _states(
     context: WorkerContext,
     edges: QueryEdges,
-    of_contests: list[ContestQueries],
+    of_query_groups: list[GroupQueries],
     sets: CandidateSets,
     backend: Backend,
     plan: MemoryPlan,
     source: GatheredVectors,
     filters: Sequence[KnownFilter],
-) -> list[ContestState]:
-    """Make room for the queries of each contest, and draw what the pooled AUC compares of it."""
+) -> list[QueryGroupState]:
+    """Make room for the queries of each query group, and draw what the pooled AUC compares of it."""
     config, settings = context.inputs.config, context.settings
     threads = BlockThreads.of_device(context.device, plan.block_threads)
     competing = [
         CompetingEntities(
-            *edges.numbering.range_of_type(queries.contest.candidate_type),
-            cache(partial(sets.of, queries.contest.hidden)),
+            *edges.numbering.range_of_type(queries.query_group.candidate_type),
+            cache(partial(sets.of, queries.query_group.hidden)),
             sets.by_relation,
         )
-        for queries in of_contests
+        for queries in of_query_groups
     ]
-    samples: list[SampledCells | None] = [None] * len(of_contests)
+    samples: list[SampledCells | None] = [None] * len(of_query_groups)
     if not context.inputs.candidate_files:  # else it is drawn among those
         samples = threads.map(
-            lambda number: sample_cells(edges, of_contests[number], competing[number], settings.auc, settings.seed),
-            range(len(of_contests)),
+            lambda number: sample_cells(edges, of_query_groups[number], competing[number], settings.auc, settings.seed),
+            range(len(of_query_groups)),
         )
     dtype = context.settings.relations[0].prepared_dtype
     states = []
-    for number, queries in enumerate(of_contests):
-        contest = queries.contest
-        dimension = config.dimension_of(contest.candidate_type)
+    for number, queries in enumerate(of_query_groups):
+        query_group = queries.query_group
+        dimension = config.dimension_of(query_group.candidate_type)
         asked = edges.columns.select(queries.edge_Q)
-        state = ContestState(
+        state = QueryGroupState(
             queries,
             competing[number],
             backend,
             source,
-            _rows(context, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
-            _rows(context, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),
+            _rows(context, f"queries-{number}", queries.num_keys, query_group.width(dimension), dtype, plan),
+            _rows(
+                context, f"true-{number}", queries.num_queries, query_group.true_width(dimension, dtype), dtype, plan
+            ),
             context.settings.relations[0].dtype,
             context.device,
             samples[number],
-            in_time_Q=next((one.of_side[contest.hidden].index_of(asked) for one in filters[1:]), None),
+            in_time_Q=next((one.of_side[query_group.hidden].index_of(asked) for one in filters[1:]), None),
         )
         if config.save_topk is not None:
             state.result.top = TopCandidates.zero(
@@ -218,8 +220,8 @@ def _states(
     return states
 
 
-def answers_of(edges: QueryEdges, queries: ContestQueries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return what tells of (keys of a contest, numbers) which are evaluated answers."""
+def answers_of(edges: QueryEdges, queries: GroupQueries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return what tells of (keys of a query group, numbers) which are evaluated answers."""
     num_entities = edges.numbering.num_entities
     codes = distinct(queries.key_Q * num_entities + queries.true_Q)
     return lambda key, number: is_among(key * num_entities + number, codes)
@@ -282,7 +284,7 @@ def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[Cand
         yield table
 
 
-def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
+def _prepare(context: WorkerContext, states: list[QueryGroupState]) -> None:
     """Prepare a part of the queries, as each worker does."""
     with context.collectively():
         for one in states:
@@ -292,7 +294,7 @@ def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
 def _rank(
     context: WorkerContext,
     edges: QueryEdges,
-    states: list[ContestState],
+    states: list[QueryGroupState],
     given: list[GivenCells],
     vectors: EntityVectors,
     filters: Sequence[KnownFilter],
@@ -309,7 +311,7 @@ def _rank(
         for one in filters[:1]
         for state in states
     ]
-    types = [one.queries.contest.candidate_type for one in states]
+    types = [one.queries.query_group.candidate_type for one in states]
 
     with context.collectively(watch):
         journal.take(results.add)
@@ -346,11 +348,11 @@ def _rank(
 
 @define(eq=False)
 class _SweepResults:
-    """What all contests have met: in their states since the last entry of the journal, and here before it."""
+    """What all query groups have met: in their states since the last entry of the journal, and here before it."""
 
     context: WorkerContext
-    states: list[ContestState]
-    _total: list[ContestResult] = field(
+    states: list[QueryGroupState]
+    _total: list[GroupResult] = field(
         init=False, default=Factory(lambda self: [one.result.empty() for one in self.states], takes_self=True)
     )
 
@@ -376,7 +378,7 @@ class _SweepResults:
             one.result = total
 
 
-# Files of given candidates -> the cells (query, candidate) of each contest, by the slot of the candidate.
+# Files of given candidates -> the cells (query, candidate) of each query group, by the slot of the candidate.
 
 
 ROWS_AT_A_TIME = 1 << 14  # of a file of candidates
@@ -384,7 +386,7 @@ ROWS_AT_A_TIME = 1 << 14  # of a file of candidates
 
 @define(eq=False)
 class GivenCells:
-    """What the lists of one contest name in this worker's part of the candidates."""
+    """What the lists of one query group name in this worker's part of the candidates."""
 
     context: WorkerContext
     name: str  # of its scratch files, this worker's own
@@ -421,18 +423,18 @@ class GivenCells:
 def read_given(
     context: WorkerContext,
     edges: QueryEdges,
-    state: ContestState,
+    state: QueryGroupState,
     number: int,
     ranges: list[CandidateRange],
     budget: int,
 ) -> GivenCells:
-    """Read the lists of a contest's queries; the pooled AUC samples all workers' cells, or compares every cell.
+    """Read the lists of a query group's queries; the pooled AUC samples all workers' cells, or compares every cell.
 
     Args:
         context: of this worker.
         edges: all edges.
-        state: the contest, which gets the sample.
-        number: of the contest.
+        state: the query group, which gets the sample.
+        number: of the query group.
         ranges: this worker's part of the candidates; other cells are not kept.
         budget: bytes of cells in memory.
 
@@ -462,7 +464,9 @@ def read_given(
             query, entity_id_P = query[competes], entity_id_P[competes]
             mine = np.searchsorted(own, entity_id_P, "right") % 2 == 1
             cells.add(query[mine], entity_id_P[mine])
-            words_QW = auc.words(context.settings.seed, segment.origin.place, queries.contest.hidden, edges.row_E[edge])
+            words_QW = auc.words(
+                context.settings.seed, segment.origin.place, queries.query_group.hidden, edges.row_E[edge]
+            )
             if words_QW is not None:
                 kept_Q[query_Q] = auc.true_is_kept(words_QW).numpy()
                 drawn, place = (index.numpy() for index in auc.cells(words_QW, entity_id_QK.shape[1]))
@@ -474,32 +478,32 @@ def read_given(
     return cells
 
 
-def _check_lists_agree(edges: QueryEdges, queries: ContestQueries, others_Q: np.ndarray) -> None:
+def _check_lists_agree(edges: QueryEdges, queries: GroupQueries, others_Q: np.ndarray) -> None:
     """Refuse queries of one key whose lists hold other candidates, by a sum over those that are no answers."""
     unlike = np.flatnonzero(others_Q != others_Q[np.searchsorted(queries.key_Q, queries.key_Q)])
     if unlike.size:
         raise DataError(
             f"{edges.label(int(queries.edge_Q[unlike[0]]))}: topk_metrics needs one list of candidates for all answers "
-            f"of a {queries.contest.hidden.label} query, and this edge has another one; give all of them the same"
+            f"of a {queries.query_group.hidden.label} query, and this edge has another one; give all of them the same"
         )
 
 
-def _compete(queries: ContestQueries, query: np.ndarray, number: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
+def _compete(queries: GroupQueries, query: np.ndarray, number: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
     competes: np.ndarray = number != queries.true_Q[query]
     return competes if allowed is None else competes & is_among(number, allowed)
 
 
 def _lists(
-    context: WorkerContext, edges: QueryEdges, segment: EdgeSegment, queries: ContestQueries, position_E: np.ndarray
+    context: WorkerContext, edges: QueryEdges, segment: EdgeSegment, queries: GroupQueries, position_E: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (edges, numbers that their lists name) of a segment's queries in a contest, int64 (Q,) and (Q, K)."""
+    """Yield (edges, numbers that their lists name) of a segment's queries in a query group, int64 (Q,) and (Q, K)."""
     edge = np.arange(segment.start, segment.stop)
     edge = edge[position_E[edge] >= 0]
     if not edge.size:
         return
     path_index, bucket = segment.origin.place
     file = context.inputs.candidate_files[path_index][bucket]
-    entity_type = queries.contest.candidate_type
+    entity_type = queries.query_group.candidate_type
     partitions = range(context.inputs.config.entities[entity_type].num_partitions)
     offset_P = np.array([edges.numbering.offset(entity_type, partition) for partition in partitions])
     sizes = [[context.inputs.embeddings[entity_type, partition].num_rows for partition in partitions]]
@@ -507,5 +511,5 @@ def _lists(
     for window in distinct(windows).tolist():
         of_window = edge[windows == window]
         rows = edges.row_E[of_window]
-        ids_EK, partitions_EK = file.read(queries.contest.hidden, rows, np.zeros_like(rows), sizes)
+        ids_EK, partitions_EK = file.read(queries.query_group.hidden, rows, np.zeros_like(rows), sizes)
         yield of_window, offset_P[partitions_EK] + ids_EK

@@ -18,8 +18,8 @@ from pbgeval.jit import CompiledLoop
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling, cpu_backend, cpu_counting, cpu_lists, cpu_loops, ranking_pass
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.contest_state import ScoreCollector
 from pbgeval.ranking.query_edges import QueryBlock
+from pbgeval.ranking.query_group_state import ScoreCollector
 from pbgeval.scoring import block_sizes
 from pbgeval.worker import sweep
 from tests.examples import crossed

@@ -173,7 +173,7 @@ SMALL_BLOCKS = {
     "scoring.block_sizes.CPU.range_bytes": 40,
     "scoring.block_sizes.CPU.keys": 2,
     "scoring.block_sizes.CPU.true_scores": 3,
-    "ranking.contest_state.ROWS_AT_A_TIME": 4,
+    "ranking.query_group_state.ROWS_AT_A_TIME": 4,
     "inputs.partitions.MAX_KNOWN_ROWS": 3,
     "inputs.partitions.PAIRS_BYTES": 16,
     "worker.finish.EDGES_AT_A_TIME": 4,

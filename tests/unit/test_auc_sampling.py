@@ -13,7 +13,7 @@ from pbgeval.metrics.auc import pooled_auc
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
-from pbgeval.ranking.contest_state import CellSample
+from pbgeval.ranking.query_group_state import CellSample
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated

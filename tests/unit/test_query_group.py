@@ -11,7 +11,7 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS as ALL_OPERATORS
 from pbgeval.scoring.operators import moves_to_query
-from pbgeval.scoring.scorer import RelationScorer, contests
+from pbgeval.scoring.scorer import RelationScorer, query_groups
 from tests import reference
 from tests.kit.graphs import COMPARATORS as PBG_COMPARATORS
 from tests.kit.graphs import OPERATORS as PBG_OPERATORS
@@ -46,10 +46,10 @@ def scorers_of(
     st.sampled_from(ENDS),
     st.booleans(),
 )
-def test_each_relation_is_in_one_contest_and_shares_it_where_candidates_are_alike(of, name, bias, hidden, move):
+def test_each_relation_is_in_one_query_group_and_shares_it_where_candidates_are_alike(of, name, bias, hidden, move):
     operators, types = map(list, zip(*of, strict=True))
     params = [operator_params(operator, 4, RowSource(0, True)) for operator in operators]
-    found = contests(scorers_of(operators, params, Comparator(name, bias), types), hidden, move=move)
+    found = query_groups(scorers_of(operators, params, Comparator(name, bias), types), hidden, move=move)
 
     alone = [
         operator == "projected_translation"
@@ -60,7 +60,9 @@ def test_each_relation_is_in_one_contest_and_shares_it_where_candidates_are_alik
     for relation, of_type in enumerate(["user"] * len(of) if hidden is Side.LHS else types):
         shared.setdefault((of_type, relation if alone[relation] else None), []).append(relation)
     assert sorted((of_type, relations) for (of_type, _), relations in shared.items()) == sorted(
-        (contest.candidate_type, sorted(contest.scorers)) for contest in found if contest.hidden is hidden
+        (query_group.candidate_type, sorted(query_group.scorers))
+        for query_group in found
+        if query_group.hidden is hidden
     )
 
 
@@ -96,7 +98,7 @@ def test_an_operator_on_the_query_scores_as_it_does_on_candidates(name, bias):
                 comparator.scores(of.queries(relation, known, None)[None], of.candidates(x)[None])[0]
             )
             for move in (True, False)
-            for of in contests(scorers, Side.RHS, move=move)
+            for of in query_groups(scorers, Side.RHS, move=move)
             if relation in of.scorers
         )
         # The root of a distance near zero is off by the root of its roundings.
@@ -112,7 +114,7 @@ def test_a_relation_that_acts_on_both_sides_leaves_the_heads_of_others_as_they_a
     def scores(first: int) -> list[torch.Tensor]:
         comparator = Comparator(name, False)
         scorers = scorers_of(operators[first:], params[first:], comparator, ["user"] * (3 - first))
-        of_relation = {relation: one for one in contests(scorers, Side.LHS) for relation in one.scorers}
+        of_relation = {relation: one for one in query_groups(scorers, Side.LHS) for relation in one.scorers}
         pairs = [(of_relation[relation - first], relation - first) for relation in (1, 2)]
         return [comparator.scores(of.queries(rel, known, None)[None], of.candidates(x)[None])[0] for of, rel in pairs]
 

@@ -1,4 +1,4 @@
-"""The queries of one contest, prepared, and what candidates that stream past them have added up to."""
+"""The queries of one query group, prepared, and what candidates that stream past them have added up to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
 from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
-    ContestQueries,
+    GroupQueries,
     QueryBlock,
     QueryEdges,
 )
@@ -42,7 +42,7 @@ from pbgeval.storage.rows import Rows
 class CellSample:
     """Some cells, in the order of queries or of candidates as needed."""
 
-    query_P: np.ndarray  # int64: position among the contest's queries
+    query_P: np.ndarray  # int64: position among the query group's queries
     entity_id_P: np.ndarray  # int64: number of the candidate
 
     @classmethod
@@ -98,7 +98,7 @@ class ScoreCollector:
 
 @frozen(eq=False)
 class SampledCells:
-    """What the pooled AUC samples of one contest."""
+    """What the pooled AUC samples of one query group."""
 
     cells: CellSample  # arranged by candidate
     true_kept_Q: np.ndarray  # bool: whose true score enters
@@ -108,9 +108,9 @@ ROWS_AT_A_TIME = 1 << 14  # of a bucket, whose words are drawn together; changes
 
 
 def sample_cells(
-    edges: QueryEdges, queries: ContestQueries, competing: CompetingEntities, auc: AucSampling, seed: int
+    edges: QueryEdges, queries: GroupQueries, competing: CompetingEntities, auc: AucSampling, seed: int
 ) -> SampledCells | None:
-    """Draw the cells of a contest by (seed, row of the edge, candidate); None where every cell is kept.
+    """Draw the cells of a query group by (seed, row of the edge, candidate); None where every cell is kept.
 
     A draw names a position among those who may compete, in the order of their ids, so it does not depend on
     which worker meets them when.
@@ -125,7 +125,7 @@ def sample_cells(
         for first in range(segment.start, segment.stop, ROWS_AT_A_TIME):
             edge = np.arange(first, min(first + ROWS_AT_A_TIME, segment.stop))
             edge = edge[position_E[edge] >= 0]
-            words_QW = auc.words(seed, segment.origin.place, queries.contest.hidden, edges.row_E[edge])
+            words_QW = auc.words(seed, segment.origin.place, queries.query_group.hidden, edges.row_E[edge])
             assert words_QW is not None, "an exact AUC draws nothing"
             true_kept_Q[position_E[edge]] = auc.true_is_kept(words_QW).numpy()
             parts.append(drawn_cells(position_E[edge], edges.columns.rel_n[edge], words_QW, competing, auc))
@@ -191,7 +191,7 @@ def _with_listed(
 
 @define
 class TopCandidates:
-    """The best candidates of the keys of one contest so far."""
+    """The best candidates of the keys of one query group so far."""
 
     score_Kk: np.ndarray  # float64, descending; -inf where there is none
     entity_id_Kk: np.ndarray  # int64; -1 where there is none
@@ -261,19 +261,19 @@ class TopCandidates:
 
 
 @define(eq=False)
-class ContestResult:
-    """What candidates have added to a contest."""
+class GroupResult:
+    """What candidates have added to a query group."""
 
     counts_NQ: Tensor  # int64: the rows of `QueryCounts`
     scores: ScoreCollector = field(factory=ScoreCollector)
     top: TopCandidates | None = None
     pooled: PooledScores | None = None  # None: pools are kept, or sampled, or not asked for
 
-    def empty(self) -> ContestResult:
+    def empty(self) -> GroupResult:
         """Return the result of the same queries before they have met any candidate."""
         top = self.top and TopCandidates.zero(self.top.score_Kk.shape, self.top.is_answer)
         pooled = self.pooled and self.pooled.empty()
-        return ContestResult(torch.zeros_like(self.counts_NQ), top=top, pooled=pooled)
+        return GroupResult(torch.zeros_like(self.counts_NQ), top=top, pooled=pooled)
 
     @property
     def _parts(self) -> list[ScoreCollector | TopCandidates | PooledScores]:
@@ -291,10 +291,10 @@ class ContestResult:
 
 
 @define(eq=False)
-class ContestState:
-    """One contest while candidates stream past."""
+class QueryGroupState:
+    """One query group while candidates stream past."""
 
-    queries: ContestQueries
+    queries: GroupQueries
     competing: CompetingEntities
     backend: Backend
     source: QuerySource
@@ -305,7 +305,7 @@ class ContestState:
     sample: SampledCells | None = None  # None: the pooled AUC compares every score
     loss: LossSettings | None = None
     in_time_Q: np.ndarray | None = None  # int64: position of each query's key in the time-aware filter; None: none
-    result: ContestResult = field(init=False)
+    result: GroupResult = field(init=False)
     losses: dict[int, LossFold] = field(factory=dict, init=False)  # by the first query of a block
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
@@ -313,22 +313,22 @@ class ContestState:
 
     def __attrs_post_init__(self) -> None:
         num_rows = 6 if self.in_time_Q is None else 9
-        self.result = ContestResult(torch.zeros((num_rows, self.queries.num_queries), dtype=torch.int64))
+        self.result = GroupResult(torch.zeros((num_rows, self.queries.num_queries), dtype=torch.int64))
         if isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None:
             self._is_read_Q = np.zeros(self.queries.num_queries, bool)
 
     @property
     def hidden(self) -> Side:
-        return self.queries.contest.hidden
+        return self.queries.query_group.hidden
 
     @property
     def comparator(self) -> RowComparator:
-        return self.queries.contest.scorer.comparator
+        return self.queries.query_group.scorer.comparator
 
     @property
     def certified(self) -> CertifiedComparator | None:
         """The comparator in exact arithmetic, if ranks are certified."""
-        return self.queries.contest.scorer.certified
+        return self.queries.query_group.scorer.certified
 
     @property
     def pool(self) -> ScoreCollector | PooledScores | None:
@@ -373,9 +373,9 @@ class ContestState:
     def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
         """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""
         with refused_by_name(
-            self.source, self.queries.contest.scorer, self.hidden, lambda row: (int(entity_ids_C[row]), None)
+            self.source, self.queries.query_group.scorer, self.hidden, lambda row: (int(entity_ids_C[row]), None)
         ):
-            return self.queries.contest.candidates(x_CD)
+            return self.queries.query_group.candidates(x_CD)
 
     def nan_score(self, query: int, entity_id: int) -> EvalError:
         """Return the error that names a query and a candidate whose score is not a number."""
@@ -433,11 +433,13 @@ class ContestState:
         ):  # of one schema each
             schema = int(queries.schema_K[first])
             known_K = queries.known_K[first:stop]
-            scorer = queries.contest.scorers[schema]
+            scorer = queries.query_group.scorers[schema]
             known_side = self.hidden.other
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
             with refused_by_name(self.source, scorer, known_side, partial(self._names_of, first)):
-                prepared_KD = queries.contest.queries(schema, self.source.vectors(scorer, known_side, known_K), rel_K)
+                prepared_KD = queries.query_group.queries(
+                    schema, self.source.vectors(scorer, known_side, known_K), rel_K
+                )
             self.prepared.write(first, prepared_KD)
             if self._is_read_Q is None:
                 first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
@@ -450,7 +452,7 @@ class ContestState:
             until = min(at + step, last)
             true_Q = queries.true_Q[at:until]
             row_Q = torch.from_numpy(queries.key_Q[at:until] - first_key).to(prepared_KD.device)
-            true_QD = self.source.vectors(queries.contest.scorer, self.hidden, true_Q)
+            true_QD = self.source.vectors(queries.query_group.scorer, self.hidden, true_Q)
             candidates_QD = self.prepared_candidates(true_QD, true_Q)
             queries_QD = prepared_KD.index_select(0, row_Q)
             if self.certified is not None:
