@@ -27,7 +27,7 @@ import torch
 # Functions and methods by stage, as "module:name" or "module:Class.name".
 STAGES: dict[str, tuple[str, ...]] = {
     "read": (
-        "pbgeval.storage.edges:BucketFile.read",
+        "pbgeval.storage.edges:BucketFile._read",
         "pbgeval.inputs.partitions:PartitionHolder._load",
         "pbgeval.inputs.edges:EdgeNumberer.numbered",
         "pbgeval.storage.checkpoint:EmbeddingFile.read_rows",

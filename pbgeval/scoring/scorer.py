@@ -95,8 +95,8 @@ EdgeScorer = RelationScorer | ScorerRelation  # what passes know of a relation
 #     distances          |q - (x + t)| = |(q - t) - x|            translations
 #     cos                                                         none but the identity: M changes |M x|
 #
-# Elsewhere a relation is its own group, and candidates are transformed block by block. Moving changes no score but in its
-# last bits: sums are taken in another order.
+# Elsewhere a relation is its own group, and candidates are transformed block by block. Moving changes no score but in
+# its last bits: sums are taken in another order.
 
 
 @frozen(eq=False)
