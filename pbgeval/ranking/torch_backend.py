@@ -38,7 +38,11 @@ LOSS_CANDIDATES_PER_BLOCK = 1024  # changes the last bits of a loss, so it is fi
 
 @frozen(eq=False)
 class TorchBackend:
-    """How scores are made and counted."""
+    """How scores are made and counted; the base of all backends.
+
+    Another backend overrides `count` for the blocks that it counts faster, or `count_scores` where it only compares
+    faster, and calls the base for all others. `count_lists` is for a backend that also gathers rows by itself.
+    """
 
     comparator: RowComparator
     certified: CertifiedComparator | None  # None: ranks are not certified
@@ -84,6 +88,10 @@ class TorchBackend:
 
     def count(self, block: Block) -> Counted:
         """Count every candidate of a block for every query.
+
+        Unless ranks are certified, a score is compared with the query's `score_Q`. But a candidate whose score is
+        `kernel_Q` and whose row has the hash `hash_Q` has the true entity's vector: it ties and is never better
+        (`TrueScores.compare`, `duplicates_tie`).
 
         Raises:
             NotANumberError: a score is not a number.

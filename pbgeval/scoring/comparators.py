@@ -95,7 +95,11 @@ def _row_sums(x_ND: Tensor) -> Tensor:
 
 
 class Dot:
-    """x . y; also the base of other comparators without bias."""
+    """x . y; also the base of other comparators without bias.
+
+    If inner products of prepared rows do not give the scores, override `scores`, `paired_scores` and `elementwise`. The
+    first two give a pair the same bits, which depend on its two rows alone.
+    """
 
     is_inner_product = True  # `scores` are inner products of prepared rows and nothing else: kernels may multiply
     multiplies = True  # `scores` are made of inner products, whose terms can overflow both ways: NaN is possible
@@ -188,7 +192,7 @@ class ClampedDot(Dot):
 
 
 class L1(Dot):
-    """-sum |x - y|; also the base of other distances that no product gives."""
+    """-sum |x - y|; also the base of other sums over columns that no product gives."""
 
     is_inner_product = False
     multiplies = False

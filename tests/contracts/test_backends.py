@@ -14,7 +14,7 @@ from pbgeval.ranking.block import Block, CandidateRows, NotANumberError, QueryRo
 from pbgeval.ranking.certified import decided
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
@@ -151,7 +151,7 @@ def test_counts_are_those_by_sorting(make_backend, shape, certified, keeps_score
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", ["dot", "cos", "l2", "l1"])
+@pytest.mark.parametrize("name", COMPARATORS)
 def test_a_score_has_the_same_bits_alone_read_or_kept(make_backend, shape, name) -> None:
     of = drawn(shape, in_quarters=False)
     row_P, column_P = cells(of.known)
@@ -166,17 +166,23 @@ def test_a_score_has_the_same_bits_alone_read_or_kept(make_backend, shape, name)
     assert torch.equal(read_P, of_pairs_P)
 
 
-@pytest.mark.parametrize("name", ["dot", "cos", "l2", "l1"])
-def test_duplicates_of_a_true_entity_tie_with_it(make_backend, name) -> None:
+@pytest.mark.parametrize("name", COMPARATORS)
+def test_duplicates_of_a_true_entity_tie_with_it_and_are_not_better(make_backend, name) -> None:
     """Whatever the last bits of the score that it is compared by."""
-    backend, of = make_backend(name), drawn((20, 1, 70, 33), in_quarters=False)
+    backend, kept = make_backend(name), make_backend(name, keeps_scores=True)
+    of = drawn((20, 1, 70, 33), in_quarters=False)
+    block = of.block(kept)
+    score_QC, true_Q1 = kept.count(block).scores_KC.cpu(), block.queries.true.score_Q.cpu()[:, None]
+    is_other_QC = torch.from_numpy(of.own_Q[:, None] != np.arange(70))
+    is_same_QC = (of.true_QD[:, None] == of.candidate_CD).all(-1)
+    better_QC = (score_QC > true_Q1) & ~is_same_QC & is_other_QC
+    tied_QC = ((score_QC == true_Q1) | is_same_QC) & is_other_QC
 
-    counts = backend.count(of.block(backend)).counts.cpu()
+    counts = backend.count(of.block(backend)).counts.cpu().raw
 
-    is_same_QC = (of.true_QD[:, None] == of.candidate_CD).all(-1).numpy()
-    is_same_QC &= of.own_Q[:, None] != np.arange(70)
-    assert set(is_same_QC.sum(1).tolist()) >= {0, 13, 14}
-    assert (counts.raw.tied_Q.numpy() >= is_same_QC.sum(1)).all()
+    assert set((is_same_QC & is_other_QC).sum(1).tolist()) >= {0, 13, 14}
+    assert torch.equal(counts.better_Q, better_QC.sum(1))
+    assert torch.equal(counts.tied_Q, tied_QC.sum(1))
 
 
 def test_a_score_that_is_no_number_is_named(make_backend) -> None:
