@@ -172,7 +172,8 @@ class QueryCounts:
 
     @classmethod
     def concatenate(cls, parts: list[QueryCounts]) -> QueryCounts:
-        """Join the counts of disjoint sets of queries."""
+        """Join the counts of disjoint sets of queries; an empty set may lack those in time, which nothing was added to."""
+        parts = [part for part in parts if part.raw.better_Q.numel()] or parts[:1]
         if len(parts) <= 1:  # no copy of what may be large
             return parts[0] if parts else cls.unfiltered(RankCounts.zero(0))
         return cls(*(RankCounts.concatenate(list(of)) for of in zip(*(part._parts for part in parts), strict=True)))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.stats.rank_stats import FRACTION_BITS, MAX_LOSS, RankStats, StatsLayout, mean_loss, rank_metrics
-from pbgeval.stats.ranks import RankCounts
+from pbgeval.stats.ranks import QueryCounts, RankCounts
 from tests import reference
 from tests.kit.counts import counts_of
 from tests.reference import Ranks
@@ -41,3 +41,13 @@ def test_losses_that_are_no_usable_number_make_the_mean_undefined(bad):
     stats = RankStats.from_queries(LAYOUT, RankCounts.zero(3), loss_Q=loss_Q)
 
     assert (stats.total("num_undefined_losses"), mean_loss(stats, 1)) == (2, None)
+
+
+def test_a_bucket_in_which_nothing_is_ranked_joins_those_with_counts_in_time():
+    ones = RankCounts(*(torch.ones(2, dtype=torch.int64) for _ in range(3)))
+    timed, empty = QueryCounts(ones, ones, ones), QueryCounts.concatenate([])
+
+    joined = QueryCounts.concatenate([empty, timed, empty, timed])
+
+    assert joined.in_time is not None
+    assert joined.in_time.better_Q.tolist() == joined.raw.better_Q.tolist() == [1, 1, 1, 1]
