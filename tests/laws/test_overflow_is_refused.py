@@ -115,7 +115,7 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
     "lists": ("sampled", "sampled, as PBG"),
     "repeated_counts": ("sampled", "partition", "all", "given"),
     "tiles": ("partition", "all"),
-    **dict.fromkeys(("distances", "pairs", "semi_join", "bfloat16", "float32", "moved_operators"), ()),
+    **dict.fromkeys(("distances", "pairs", "semi_join", "bfloat16", "float32", "moved_operators", "exact_lists"), ()),
 }
 
 
