@@ -172,7 +172,7 @@ class QueryCounts:
 
     @classmethod
     def concatenate(cls, parts: list[QueryCounts]) -> QueryCounts:
-        """Join the counts of disjoint sets of queries; an empty set may lack those in time, which nothing was added to."""
+        """Join the counts of disjoint sets of queries; those of an empty set may lack what others have in time."""
         parts = [part for part in parts if part.raw.better_Q.numel()] or parts[:1]
         if len(parts) <= 1:  # no copy of what may be large
             return parts[0] if parts else cls.unfiltered(RankCounts.zero(0))
