@@ -145,24 +145,17 @@ def _evaluate(
         os.environ.update(variables_of_torch(os.environ, local_workers=several))
         if is_ours:  # garbage is not looked for among what stays: each look takes a tenth of a second
             gc.disable()
-        from pbgeval.evaluation import evaluate
+        from pbgeval.evaluation import Launch, run_evaluation
 
         if is_ours:
             gc.freeze()
             gc.enable()
     with (
-        worker_server() if several and is_ours else nullcontext(),
+        worker_server() if several and is_ours else nullcontext() as server,
         left_to_the_system() if in_group else ended_by_signals(),
     ):
-        report = evaluate(
-            config,
-            overrides=param,
-            output=output,
-            workers=workers,
-            device=device,
-            overwrite=overwrite,
-            observer=observer,
-        )
+        launch = Launch.from_arguments(output, workers, device, overwrite, observer, server)
+        report = run_evaluation(config, launch, param)
     if not quiet:
         _print_result(report)
         if output is not None and is_url(output) and report.path is not None:

@@ -33,7 +33,7 @@ from attrs import evolve, frozen
 
 from pbgeval.cluster.claim import Claim, Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts, check_workers
-from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
+from pbgeval.cluster.launch import WorkerServer, is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import host_name, num_cores, num_gpus, resident_bytes
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
@@ -73,7 +73,7 @@ ROWS_PER_PROCESS = 1 << 17  # candidates for which a further process is started 
 
 
 @frozen
-class _Launch:
+class Launch:
     """How a run is carried out; none of it changes a number."""
 
     output: Path | None
@@ -83,6 +83,22 @@ class _Launch:
     overwrite: bool
     observer: Observer
     started: float  # seconds since the epoch
+    server: WorkerServer | None  # forks local workers; None: they are spawned
+
+    @classmethod
+    def from_arguments(
+        cls,
+        output: str | PathLike[str] | None,
+        workers: int | None,
+        device: str,
+        overwrite: bool,
+        observer: Observer | None,
+        server: WorkerServer | None = None,
+    ) -> Launch:
+        """Read the arguments of `evaluate`, and note the time."""
+        url = output if isinstance(output, str) and is_url(output) else None
+        folder = None if output is None or url is not None else Path(output)
+        return cls(folder, url, workers, device, overwrite, observer or Observer(), time.time(), server)
 
 
 def evaluate(
@@ -127,13 +143,24 @@ def evaluate(
         >>> 0 < report["mrr"] <= report["hits@10"] <= 1
         True
     """
-    url = output if isinstance(output, str) and is_url(output) else None
+    return run_evaluation(
+        config, Launch.from_arguments(output, workers, device, overwrite, observer), overrides, model, edges
+    )
+
+
+def run_evaluation(
+    config: EvalConfig | str | PathLike[str],
+    launch: Launch,
+    overrides: Iterable[str] = (),
+    model: GivenModel | None = None,
+    edges: Edges | Array | None = None,
+) -> Report:
+    """Evaluate as `evaluate` does, launched as said."""
+    url = launch.url
     if url is not None:
         check_url(url)
         read_object(f"{url.rstrip('/')}/{METRICS}")  # faults of address and credentials do not wait for the end
-    folder = None if output is None or url is not None else Path(output)
-    launch = _Launch(folder, url, workers, device, overwrite, observer or Observer(), time.time())
-    check_workers("workers", workers)
+    check_workers("workers", launch.workers)
     if not isinstance(config, EvalConfig):
         config = load_config(config, overrides)
     elif tuple(overrides):
@@ -143,13 +170,13 @@ def evaluate(
     if config.source is None:
         config = check_config(config)
     if is_worker_of_a_group() and (urls_of(config) or files_of_edges(config)):
-        with _inputs_of_group(config, folder, launch.observer) as (inputs, team):
+        with _inputs_of_group(config, launch.output, launch.observer) as (inputs, team):
             report = _evaluate(inputs, launch, team)
     else:
-        with local_copies(config) as local, in_buckets(local, folder, launch.observer) as split:
+        with local_copies(config) as local, in_buckets(local, launch.output, launch.observer) as split:
             report = _evaluate(open_inputs(split), launch)
     if url is not None and report.path is not None:  # this process has written the result
-        send_result(report, url, overwrite=overwrite)
+        send_result(report, url, overwrite=launch.overwrite)
     return report
 
 
@@ -210,7 +237,7 @@ def evaluate_triples(
     )
 
 
-def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
+def _evaluate_in_memory(inputs: Inputs, launch: Launch) -> Report:
     config, in_group, is_kept = inputs.config, is_worker_of_a_group(), bool(launch.output or launch.url)
     raise_first(
         LaunchError,
@@ -239,7 +266,7 @@ def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
         return evolve(report, path=None)
 
 
-def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Report:
+def _evaluate(inputs: Inputs, launch: Launch, team: Team | None = None) -> Report:
     """Plan, claim, work, report: with workers that this process starts, or as one worker of a group.
 
     Worker 0 owns the output directory, and tells the others what it has found there and what it has written.
@@ -279,7 +306,7 @@ def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Repo
     return report
 
 
-def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Result | None:
+def _claim(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Result | None:
     """Make the output directory ours; return the finished result of this very run that it may hold."""
     in_group = is_worker_of_a_group()
     for message in [*startup_warnings(work.inputs), *(advice_on_restarts(os.environ) if in_group else ())]:
@@ -305,22 +332,22 @@ def _check_memory(work: Work, num_workers: int) -> None:
     check_memory(work.inputs, work.protocol, held, on_host=not num_gpus(work.device))
 
 
-def _num_workers(work: Work, launch: _Launch) -> int:
+def _num_workers(work: Work, launch: Launch) -> int:
     """Return how many workers this process is or starts."""
     return 1 if is_worker_of_a_group() else launch.workers or _default_workers(work)
 
 
-def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Result | None:
+def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Result | None:
     """Do this worker's part, or start local workers and wait for them; return the report on worker 0."""
     num_workers = _num_workers(work, launch)
     goes_on = output.can_go_on
     try:
         with nullcontext() if is_worker_of_a_group() else ended_by_signals():
-            outcome = (
-                do_work(work, team)
-                if num_workers == 1
-                else start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
-            )
+            if num_workers == 1:
+                outcome = do_work(work, team)
+            else:
+                say = work.observer.warn
+                outcome = start_local_workers(work_as_local_worker, (work,), num_workers, say, launch.server)[0]
         return _conclude(outcome, output, work) if team.rank_in_team == 0 else None
     except EvalError as error:
         if not isinstance(error, IncompleteError):

@@ -18,18 +18,34 @@ from typing import Any
 from attrs import define, field
 
 _COMPILING = threading.Lock()
-_announce: Callable[[str], None] | None = None
+
+
+@define(eq=False)
+class _Announcer:
+    """Who is told that a loop is compiled."""
+
+    say: Callable[[str], None] | None = None
+
+
+@functools.cache
+def _announcer() -> _Announcer:
+    """Return that of this process.
+
+    Each process has one, because it compiles a loop once for all its runs. Loops are called deep inside passes, also in
+    threads, which inherit no context variable of a run.
+    """
+    return _Announcer()
 
 
 @contextmanager
 def announced_compiling(say: Callable[[str], None]) -> Iterator[None]:
     """Call `say` before a loop is compiled that no earlier process has compiled."""
-    global _announce
-    before, _announce = _announce, say
+    announcer = _announcer()
+    before, announcer.say = announcer.say, say
     try:
         yield
     finally:
-        _announce = before
+        announcer.say = before
 
 
 @functools.cache
@@ -69,8 +85,9 @@ class CompiledLoop:
             compiled = _compile(self.loop, may_reorder=self.may_reorder, cache=True)
             line = self.loop.__code__.co_firstlineno
             kept = Path(compiled.stats.cache_path).glob(f"*.{self.loop.__name__}-{line}.*.nbi")
-            if _announce is not None and not any(kept):
-                _announce("compiling loops, about 10 s, only the first time on this machine")
+            say = _announcer().say
+            if say is not None and not any(kept):
+                say("compiling loops, about 10 s, only the first time on this machine")
             return compiled
         except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process
             return _compile(self.loop, may_reorder=self.may_reorder)

@@ -240,7 +240,7 @@ def kernel_device(monkeypatch: pytest.MonkeyPatch) -> str:
 
     assert device_scores.is_installed(), "triton comes with the extra 'gpu', which scripts/test installs"
     monkeypatch.setattr(device_scores, "DEVICE_TYPES", ("cuda", "cpu"))
-    monkeypatch.setattr(device_scores, "_by_loop", set())
+    monkeypatch.setattr(device_scores, "_devices_by_loop", functools.cache(set))
     monkeypatch.setattr(device_scores, "TILES", device_scores.Tiles(rows=16, columns=32))
     monkeypatch.setattr(device_scores, "LOOP_TILES", device_scores.Tiles(rows=32, columns=16))
     monkeypatch.setattr(device_scores, "PAIRS_PER_PROGRAM", 1024)

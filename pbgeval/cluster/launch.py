@@ -20,7 +20,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from functools import partial
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -58,11 +57,16 @@ def is_worker_of_a_group() -> bool:
 
 
 def start_local_workers(
-    function: Function, arguments: tuple[Any, ...], num_workers: int, say: Callable[[str], None]
+    function: Function,
+    arguments: tuple[Any, ...],
+    num_workers: int,
+    say: Callable[[str], None],
+    server: WorkerServer | None = None,
 ) -> dict[int, Any]:
     """Run `function(*arguments)` in `num_workers` new processes on this host that form a group.
 
     Where one is killed, all start again, a few times: the function goes on from what the disk holds. `say` is told.
+    A `server` forks the workers as long as it lives; without one, they are spawned.
 
     Returns:
         What each worker returned, by its rank.
@@ -95,7 +99,6 @@ def start_local_workers(
     check_room(num_workers, os.environ)
     for restart in range(MAX_RESTARTS + 1):
         try:
-            server = _SERVER.get()
             run = _run_spawned if server is None or server.requests.closed else server.run
             return run(function, arguments, num_workers)
         except _LostWorkerError as error:
@@ -115,7 +118,7 @@ class _LostWorkerError(Exception):
 
 
 @frozen(eq=False)
-class _Server:
+class WorkerServer:
     """A copy of this process that forks local workers."""
 
     process: BaseProcess
@@ -142,29 +145,24 @@ class _Server:
         self.process.join()
 
 
-_SERVER: ContextVar[_Server | None] = ContextVar("server", default=None)  # of the enclosing `worker_server`
-
-
 @contextmanager
-def worker_server() -> Iterator[None]:
-    """Let `start_local_workers` fork its workers from a copy of this process as it is now.
+def worker_server() -> Iterator[WorkerServer | None]:
+    """Make a copy of this process as it is now, from which `start_local_workers` forks; None where forks are unsafe.
 
     Only for a process that is ours from its first line and has done nothing but import.
     """
     if "fork" not in multiprocessing.get_all_start_methods() or sys.platform == "darwin":
-        yield  # forked processes are not safe on macOS
+        yield None  # forked processes are not safe on macOS
         return
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_serve, args=(ours, theirs), name="server of workers")
     with ended_at_once():
         process.start()
     theirs.close()
-    server = _Server(process, ours)
-    token = _SERVER.set(server)
+    server = WorkerServer(process, ours)
     try:
-        yield
+        yield server
     finally:
-        _SERVER.reset(token)
         server.stop()
 
 

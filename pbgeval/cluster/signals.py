@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
+from attrs import define, field
+
 from pbgeval.errors import INCOMPLETE_STATUS, IncompleteError
 
 # Of operators and schedulers: to end, and warnings that the end is near.
@@ -25,11 +27,25 @@ SIGNALS_TO_END = (
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 
-_received: list[str] = []  # the names of signals that were raised and have not ended anything yet
-
-
 class _EndedError(BaseException):
     """No `Exception`: nothing on the way out may take it for a fault."""
+
+
+@define(eq=False)
+class _RaisingHandler:
+    """A handler that raises each signal, and remembers those that have not ended anything yet."""
+
+    received: list[str] = field(factory=list, init=False)  # names of signals
+
+    def __call__(self, number: int, _: FrameType | None) -> None:
+        self.received.append(signal.Signals(number).name)
+        raise _EndedError(self.received[-1])
+
+    @classmethod
+    def in_force(cls) -> _RaisingHandler | None:
+        """Return the handler that this process has now, if it has one of this kind."""
+        handlers = map(signal.getsignal, SIGNALS_TO_END)
+        return next((handler for handler in handlers if isinstance(handler, cls)), None)
 
 
 @contextmanager
@@ -39,13 +55,14 @@ def ended_by_signals() -> Iterator[None]:
     Raises:
         IncompleteError: such a signal came.
     """
-    with _handled_by(_raise, signal.default_int_handler):
+    handler = _RaisingHandler.in_force() or _RaisingHandler()
+    with _handled_by(handler, signal.default_int_handler):
         try:
             yield
         except _EndedError as error:
             raise IncompleteError(f"This process was ended by {error}. Run the same command again to resume.") from None
         finally:
-            _received.clear()
+            handler.received.clear()
 
 
 def raise_if_ended() -> None:
@@ -53,8 +70,9 @@ def raise_if_ended() -> None:
 
     For places that work comes by often, within `ended_by_signals`.
     """
-    if _received:
-        raise _EndedError(_received[0])
+    handler = _RaisingHandler.in_force()
+    if handler is not None and handler.received:
+        raise _EndedError(handler.received[0])
 
 
 def ended_at_once() -> AbstractContextManager[None]:
@@ -77,7 +95,7 @@ def _handled_by(handler: Handler, handler_of_interruptions: Handler) -> Iterator
         return
     handlers = {**dict.fromkeys(SIGNALS_TO_END, handler), signal.SIGINT: handler_of_interruptions}
     before = {number: signal.getsignal(number) for number in handlers}
-    ours = [number for number in handlers if before[number] in _OURS]
+    ours = [number for number in handlers if _is_ours(before[number])]
     for number in ours:
         signal.signal(number, handlers[number])
     try:
@@ -87,15 +105,12 @@ def _handled_by(handler: Handler, handler_of_interruptions: Handler) -> Iterator
             signal.signal(number, before[number])
 
 
-def _raise(number: int, _: FrameType | None) -> None:
-    _received.append(signal.Signals(number).name)
-    raise _EndedError(_received[-1])
-
-
 def _end(number: int, _: FrameType | None) -> None:
     message = f"This process was ended by {signal.Signals(number).name}. Run the same command again to resume.\n"
     os.write(2, message.encode())
     os._exit(INCOMPLETE_STATUS)
 
 
-_OURS = (signal.SIG_DFL, signal.default_int_handler, _raise, _end)
+def _is_ours(handler: object) -> bool:
+    """Tell whether a handler is Python's own or one of this module's, which may be replaced."""
+    return handler in (signal.SIG_DFL, signal.default_int_handler, _end) or isinstance(handler, _RaisingHandler)

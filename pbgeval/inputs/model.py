@@ -21,6 +21,7 @@ from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, ScorerComparator, ScorerRelation
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.full_precision import CallerSettings
 from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
@@ -98,10 +99,11 @@ def relations_of_model(
     return _relations(config, of_relations, device)
 
 
-def relation_of_scorer(config: EvalConfig, scorer: Scorer) -> Relation:
+def relation_of_scorer(config: EvalConfig, scorer: Scorer, caller_settings: CallerSettings) -> Relation:
     """Return the one entry of `relations` where a model is asked for scores by number, which float64 holds."""
     (schema,) = config.relations
-    relation = ScorerRelation(ScorerComparator(scorer), schema.lhs, schema.rhs)
+    comparator = ScorerComparator(scorer, caller_settings=caller_settings)
+    relation = ScorerRelation(comparator, schema.lhs, schema.rhs)
     return Relation(relation, CandidatePolicy(config.candidates_of(schema)), torch.float64)
 
 

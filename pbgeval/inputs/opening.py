@@ -32,6 +32,7 @@ from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.notation import Bucket, EntityNumbering, Side, T
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, name_of
+from pbgeval.scoring.full_precision import CallerSettings
 from pbgeval.storage.arrays import NumberRows, Table
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import PartitionRows, open_embeddings
@@ -103,15 +104,19 @@ class Inputs:
         """The model that is asked for scores by number, if it is one."""
         return None if self.model is None or isinstance(self.model, EmbeddingModel) else self.model
 
-    def read_relations(self, device: torch.device) -> tuple[tuple[Relation, ...], dict[str, Tensor]]:
+    def read_relations(
+        self, device: torch.device, caller_settings: CallerSettings
+    ) -> tuple[tuple[Relation, ...], dict[str, Tensor]]:
         """Read the model: a relation per entry of the config, and the global embeddings.
+
+        A model of the caller's own is asked for scores under the caller's settings of torch.
 
         Raises:
             StorageError: a file has become unreadable.
             DataError: a parameter is not finite.
         """
         if self.scorer is not None:
-            return (relation_of_scorer(self.config, self.scorer),), {}
+            return (relation_of_scorer(self.config, self.scorer, caller_settings),), {}
         if isinstance(self.model, EmbeddingModel):
             return relations_of_model(self.config, self.model, device), {}
         return read_relations(self.config, self.checkpoint_version, self.num_relations, device)

@@ -31,8 +31,8 @@ from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Rel
 from pbgeval.scoring.block_scorer import RowScorer, Scorer, ScorerComparator, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.full_precision import CallerSettings, full_precision
 from pbgeval.scoring.operators import OPERATORS, Parameters
-from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats.groups import ScorePool
@@ -81,16 +81,18 @@ class ScoredModel:
         """
         return schema_of_scorer(self.scorer.num_relations, all_entities=all_entities)
 
-    def relation(self, lhs_type: str, rhs_type: str) -> ScorerRelation:
-        """Return what scores the edges of all relations.
+    def relation(self, lhs_type: str, rhs_type: str, caller_settings: CallerSettings) -> ScorerRelation:
+        """Return what scores the edges of all relations, under the trainer's settings of torch.
 
         Raises:
             ScorerError: the model gives other scores each time, or no block of scores.
         """
         if self._relation is None:
-            relation = ScorerRelation(ScorerComparator(self.scorer), lhs_type, rhs_type)
+            comparator = ScorerComparator(self.scorer, caller_settings=caller_settings)
+            relation = ScorerRelation(comparator, lhs_type, rhs_type)
             scorer_state(relation, tuple(ENDS))
             self._relation = relation
+        self._relation.comparator.caller_settings = caller_settings  # of this visit
         return self._relation
 
     def embeddings(self, entity_type: str, partition: int) -> Tensor:
@@ -131,8 +133,15 @@ class Measurement:
     chunk_E: np.ndarray
 
 
-def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket: Bucket, model: Model) -> Measurement:
-    """Rank all edges.
+def measure(
+    protocol: MonitorProtocol,
+    edges: EdgeBlock,
+    edge_path: int,
+    bucket: Bucket,
+    model: Model,
+    caller_settings: CallerSettings,
+) -> Measurement:
+    """Rank all edges; a model of the trainer's own is called under the trainer's settings of torch.
 
     Raises:
         UnrankableError: the model has diverged.
@@ -140,7 +149,7 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
     """
     tables = _tables(protocol.schema, bucket, model)
     _check_ids(protocol.schema, edges, bucket, tables)
-    settings = _settings(protocol, model, tables)
+    settings = _settings(protocol, model, tables, caller_settings)
     stats = {side: RankStats.zero(protocol.layout) for side in protocol.sides}
     counts = {side: torch.zeros((3, edges.num_edges), dtype=torch.int64) for side in protocol.sides}
     pools = {side: ScorePool() for side in protocol.sides}
@@ -199,13 +208,15 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.nda
     return order, np.cumsum(begins(chunk_E[order], alone_E[order])) - 1
 
 
-def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSettings:
+def _settings(protocol: MonitorProtocol, model: Model, tables: Tables, caller_settings: CallerSettings) -> PassSettings:
     schema = protocol.schema
     ends = [(side.pick(of.lhs, of.rhs), side) for of in schema.relations if of.all_negs for side in ENDS]
     longest = max([protocol.lists.longest_list, *(tables[end].num_rows for end in ends)])
     return PassSettings(
         layout=protocol.layout,
-        relations=tuple(_relation(schema, index, model, tables) for index in range(len(schema.relations))),
+        relations=tuple(
+            _relation(schema, index, model, tables, caller_settings) for index in range(len(schema.relations))
+        ),
         num_relations=schema.num_relations,
         lists=protocol.lists,
         seed=protocol.seed,
@@ -217,11 +228,13 @@ def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSe
     )
 
 
-def _relation(schema: ModelSchema, index: int, model: Model, tables: Tables) -> Relation:
+def _relation(
+    schema: ModelSchema, index: int, model: Model, tables: Tables, caller_settings: CallerSettings
+) -> Relation:
     of = schema.relations[index]
     policy = CandidatePolicy.PARTITION if of.all_negs else CandidatePolicy.SAMPLED
     if isinstance(model, ScoredModel):
-        return Relation(model.relation(of.lhs, of.rhs), policy, torch.float64)
+        return Relation(model.relation(of.lhs, of.rhs, caller_settings), policy, torch.float64)
     return Relation(
         RelationScorer(
             name=of.name,
@@ -388,9 +401,9 @@ class Visit:
                 self.bucket.partition_of(Side.LHS, schema.num_partitions[schema.relations[0].lhs]),
             ).device
             # The trainer's settings of torch stay as they are.
-            with threads_put_back(), full_precision(), torch.no_grad():
+            with threads_put_back(), full_precision() as caller_settings, torch.no_grad():
                 check_kernels(device)  # equal candidates tie (decision 0004)
-                return measure(self.protocol, edges, self.key.edge_path, self.bucket, model)
+                return measure(self.protocol, edges, self.key.edge_path, self.bucket, model, caller_settings)
         except UnrankableError as error:
             self.reason = str(error)
             return None

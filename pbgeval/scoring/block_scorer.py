@@ -24,8 +24,8 @@ from torch import Tensor
 from pbgeval.errors import ScorerError, UnrankableError, raise_first
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.full_precision import CallerSettings
 from pbgeval.scoring.operators import Parameters
-from pbgeval.scoring.product import settings_of_caller
 
 WIDTH = 3  # columns of rows
 GRAIN = 32  # torch.cdist takes another kernel for up to 25 rows
@@ -106,6 +106,7 @@ class ScorerComparator:
 
     scorer: Scorer
     one_block_shape: bool = False
+    caller_settings: CallerSettings = field(factory=CallerSettings)  # of torch, under which the model is called
     name: str = field(default="scorer", init=False)
     bias: bool = field(default=False, init=False)
     is_inner_product: bool = field(default=False, init=False)
@@ -157,7 +158,7 @@ class ScorerComparator:
             device = device_of(self.scorer)
             real_KD, candidate_K = query_QD[real_K].long().to(device), candidate_QD[real_K, 0].long().to(device) - 1
             hidden, known_K, relation_K = Side(int(real_KD[0, 2])), real_KD[:, 0] - 1, real_KD[:, 1]
-            with torch.no_grad(), settings_of_caller():
+            with torch.no_grad(), self.caller_settings.in_force():
                 found = self.by_rows.paired_scores(hidden, known_K, relation_K, candidate_K)
             found_K = checked_scores(
                 found, f"{name_of(self.scorer)}: {hidden.label} scores of pairs", tuple(known_K.shape)
@@ -203,7 +204,7 @@ class ScorerComparator:
 
     def _ask(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         device = device_of(self.scorer)
-        with torch.no_grad(), settings_of_caller():
+        with torch.no_grad(), self.caller_settings.in_force():
             found = self.scorer.scores(hidden, known_Q.to(device), relation_Q.to(device), candidate_C.to(device))
         where = f"{name_of(self.scorer)}: {hidden.label} scores (queries, candidates)"
         return checked_scores(found, where, (known_Q.numel(), candidate_C.numel()))

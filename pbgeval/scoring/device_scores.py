@@ -39,7 +39,6 @@ class Tiles:
 
 TILES = Tiles(128, 128, warps=16)  # of float32, by Triton's dot: 103 to 106 registers, none spilled
 LOOP_TILES = Tiles(64, 64)  # of float64, or where the dot has other bits
-_by_loop: set[str] = set()  # types of devices whose dot the self-check has found to have other bits
 
 
 def takes(device: torch.device) -> bool:
@@ -73,14 +72,24 @@ def _kernels() -> ModuleType:
     return chain_kernels
 
 
+@functools.cache
+def _devices_by_loop() -> set[str]:
+    """Return the types of devices whose dot the self-check has found to have other bits.
+
+    Each process has one set, because it has one Triton. Kernels are started by backends and comparators that know of
+    no self-check.
+    """
+    return set()
+
+
 def multiplies_by_dot(device: torch.device, dtype: torch.dtype) -> bool:
     """Tell whether tiles are multiplied by Triton's dot; else the chain is spelled out, which is slower."""
-    return dtype is torch.float32 and device.type not in _by_loop
+    return dtype is torch.float32 and device.type not in _devices_by_loop()
 
 
 def multiply_by_loop(device: torch.device) -> None:
     """Spell the chain out from now on: the self-check has found other bits."""
-    _by_loop.add(device.type)
+    _devices_by_loop().add(device.type)
 
 
 def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:

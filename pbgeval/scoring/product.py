@@ -17,12 +17,9 @@ So every product is padded to such a shape, here and nowhere else; `self_check` 
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from enum import Enum
-from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,17 +47,26 @@ GRAIN = 16  # FINE: rows and columns are padded to at least this, or to a multip
 FLOAT64_GRAIN = 48  # FINE: float64 products are padded to a multiple of this, however many there are
 TILE = 192
 MULTIPLES = {BlockRule.COARSE: 96, BlockRule.COARSER: 192, BlockRule.ONE_SHAPE: TILE}
-_rules: dict[torch.dtype, BlockRule] = {}  # by type of number
+
+
+@functools.cache
+def _rules_of_process() -> dict[torch.dtype, BlockRule]:
+    """Return the rules that the self-check has found, by type of number.
+
+    Each process has one set, as it has one number of threads for torch. Products are computed in threads, by operators
+    and comparators that know of no run, so a rule cannot be handed to them.
+    """
+    return {}
 
 
 def use_block_rule(rule: BlockRule, dtype: torch.dtype) -> None:
     """Compute every product of this process by a rule; `self_check` calls it with the cheapest one that holds."""
-    _rules[dtype] = rule
+    _rules_of_process()[dtype] = rule
 
 
 def block_rule(dtype: torch.dtype) -> BlockRule:
     """Return the rule that products follow."""
-    return _rules.get(dtype, BlockRule.FINE)
+    return _rules_of_process().get(dtype, BlockRule.FINE)
 
 
 def padded_size(size: int, num_products: int, dtype: torch.dtype = torch.float32) -> int:
@@ -175,71 +181,3 @@ def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
 def transform(x_ED: Tensor, matrix_FD: Tensor) -> Tensor:
     """Return `matrix @ x` for each row x, shape (E, F), with the same bits for any number of rows."""
     return product(x_ED.unsqueeze(0), matrix_FD.unsqueeze(0))[0]
-
-
-# What a process has told torch about products -> products in the numbers' own type, and its settings back afterwards.
-#
-# Training loops allow products in TF32 or bfloat16 (`torch.set_float32_matmul_precision("medium")`, `torch.autocast`),
-# and make tensors of bfloat16, or on a GPU, by default. Whoever evaluates in the same process would inherit it: scores
-# off by 1 in 100, and bounds of certified ranks that do not hold.
-
-DEVICE_TYPES = ("cpu", "cuda")
-_suspended: list[Callable[[], AbstractContextManager[object]]] = []  # what a caller has set, to be entered again
-
-
-@contextmanager
-def full_precision() -> Iterator[None]:
-    """Multiply float32 in float32 on every device, and make tensors of float32 on the CPU where nothing else is said.
-
-    Torch's settings, `torch.autocast` and the defaults of new tensors come back afterwards.
-    """
-    backends = _backends_with_a_precision()
-    of_all = "highest"
-    of_each = [backend.fp32_precision for backend in backends]
-    with suppress(RuntimeError):  # set for one backend alone since: torch refuses to say, and `of_each` does the rest
-        of_all = torch.get_float32_matmul_precision()
-    before = [*_suspended]
-    _suspended[:] = [partial(_default_dtype, torch.get_default_dtype())]
-    with ExitStack() as stack:
-        stack.enter_context(_default_dtype(torch.float32))
-        for device_type in filter(torch.is_autocast_enabled, DEVICE_TYPES):
-            _suspended.append(partial(torch.autocast, device_type, torch.get_autocast_dtype(device_type)))
-            stack.enter_context(torch.autocast(device_type, enabled=False))
-        if torch.get_default_device().type != "cpu":
-            _suspended.append(partial(torch.device, torch.get_default_device()))
-            stack.enter_context(torch.device("cpu"))
-        try:
-            torch.set_float32_matmul_precision("highest")
-            yield
-        finally:
-            _suspended[:] = before
-            torch.set_float32_matmul_precision(of_all)
-            for backend, precision in zip(backends, of_each, strict=True):
-                backend.fp32_precision = "none"  # as what is set for all operations says
-                if backend.fp32_precision != precision:
-                    backend.fp32_precision = precision
-
-
-def _backends_with_a_precision() -> list[Any]:
-    """Return the backends whose products have a precision of their own: none before torch 2.9."""
-    backends = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
-    return [backend for backend in backends if hasattr(backend, "fp32_precision")]
-
-
-@contextmanager
-def settings_of_caller() -> Iterator[None]:
-    """Give a caller's own function the autocast and the defaults that `full_precision` has suspended."""
-    with ExitStack() as stack:
-        for setting in _suspended:
-            stack.enter_context(setting())
-        yield
-
-
-@contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

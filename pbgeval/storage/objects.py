@@ -72,7 +72,6 @@ _FAULTS: tuple[tuple[tuple[type[Exception], ...], tuple[str, ...], str], ...] = 
     ),
     ((Exception,), (), "cannot read or write the object: {}; check URL, credentials and network"),
 )
-_environment_of: dict[type, dict[str, str]] = {}  # in which the kept file systems of a kind were made
 
 
 @frozen
@@ -313,11 +312,11 @@ def _located(url: str) -> Iterator[tuple[Any, str]]:
         except (ValueError, TypeError) as error:  # no such kind, or one that needs more than a URL
             text = without_secrets(f"{url}: this URL cannot be used: {one_line(error)}", url)
             raise StorageError(f"{text}; use s3://, gs://, abfs:// or file:///") from error
-        kind, environment = type(system), dict(os.environ)
-        if _environment_of.setdefault(kind, environment) != environment:
-            _environment_of[kind] = environment
-            kind.clear_instance_cache()
+        environment = dict(os.environ)
+        if getattr(system, "environment_of_pbgeval", environment) != environment:
+            type(system).clear_instance_cache()
             system, path = url_to_fs(url)
+        system.environment_of_pbgeval = environment  # in which it was made
         yield system, str(path)
 
 

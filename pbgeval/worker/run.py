@@ -34,7 +34,7 @@ from pbgeval.jit import announced_compiling
 from pbgeval.results.document import ReportContext, make_result
 from pbgeval.results.result import Result
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
-from pbgeval.scoring.product import full_precision
+from pbgeval.scoring.full_precision import CallerSettings, full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.row_files import kept_edges_path
@@ -67,13 +67,13 @@ def do_work(work: Work, team: Team) -> Result | EvalError | None:
     """
     with (
         threads_put_back(),
-        full_precision(),
+        full_precision() as caller_settings,
         announced_compiling(work.observer.phase),
     ):
         try:
             work.observer.started(work.inputs.num_edges, team.rank_in_team)
             with collectively(team):
-                context, kernels = _set_up(work, team)
+                context, kernels = _set_up(work, team, caller_settings)
             with collectively(team):
                 if team.rank_in_team == 0:
                     # Make the folder that workers share, without what an earlier group left there.
@@ -128,7 +128,7 @@ def what_is_done(work: Work) -> str:
     return f"{len(done):,} of {len(work.protocol.units):,} units are done"
 
 
-def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
+def _set_up(work: Work, team: Team, caller_settings: CallerSettings) -> tuple[WorkerContext, KernelReport]:
     inputs, config = work.inputs, work.inputs.config
     use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
@@ -136,7 +136,7 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         device = device_of(inputs.scorer)  # where its scores are, they are counted
     check_memory(inputs, work.protocol, resident_bytes(), on_host=device.type == "cpu")
     kernels = check_kernels(device, torch.float64 if config.precision == "float64" else torch.float32)
-    relations, global_embeddings = inputs.read_relations(device)
+    relations, global_embeddings = inputs.read_relations(device, caller_settings)
     scorer = relations[0].scorer
     if isinstance(scorer, ScorerRelation):
         kernels.fingerprint["scorer"] = scorer_state(

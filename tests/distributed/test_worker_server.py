@@ -41,8 +41,8 @@ from work_of_the_program import work
 
 if __name__ == "__main__":
     IMPORTED = True
-    with worker_server():
-        print(sorted(start_local_workers(work, (sys.argv[1],), 2, print).items()), flush=True)
+    with worker_server() as server:
+        print(sorted(start_local_workers(work, (sys.argv[1],), 2, print, server).items()), flush=True)
 """
 
 

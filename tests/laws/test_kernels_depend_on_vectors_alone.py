@@ -38,11 +38,11 @@ PREPARED = [(name, bias) for name in COMPARATORS for bias in (False, True)]
 @pytest.fixture(autouse=True)
 def threads_and_rules_as_before() -> Iterator[None]:
     threads = torch.get_num_threads()
-    rules = dict(kernels._rules)
+    rules = dict(kernels._rules_of_process())
     yield
     torch.set_num_threads(threads)
-    kernels._rules.clear()
-    kernels._rules.update(rules)
+    kernels._rules_of_process().clear()
+    kernels._rules_of_process().update(rules)
 
 
 def compute_with(threads: int, dtype: torch.dtype = torch.float32) -> KernelReport:

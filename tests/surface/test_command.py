@@ -419,7 +419,7 @@ OUT_OF_FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/a/file")
 
 
 def test_too_many_open_files_are_one_line(case: TinyCase) -> None:
-    with mock.patch("pbgeval.evaluation.evaluate", side_effect=OUT_OF_FILES):
+    with mock.patch("pbgeval.evaluation.run_evaluation", side_effect=OUT_OF_FILES):
         done = run_command(case, "--workers", "1", "--quiet")
 
     line = "Too many open files: raise the limit (ulimit -n), and run the same command again\n"

@@ -30,7 +30,7 @@ DTYPES = (torch.float32, torch.float64)
 def way(request: pytest.FixtureRequest, kernel_device: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The device, whose tiles are multiplied by Triton's dot, then by the chain spelled out."""
     if request.param == "spelled out":
-        monkeypatch.setattr(device_scores, "_by_loop", {kernel_device})
+        monkeypatch.setattr(device_scores, "_devices_by_loop", lambda: {kernel_device})
     return kernel_device
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from pbgeval.scoring.product import full_precision, settings_of_caller
+from pbgeval.scoring.full_precision import full_precision
 
 SETTINGS: dict[str, Callable[[], None]] = {
     "nothing": lambda: None,
@@ -77,7 +77,7 @@ def test_autocast_is_suspended_unless_it_is_asked_for() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         with full_precision():
             suspended = x_ND @ x_ND
-        with full_precision(), settings_of_caller():
+        with full_precision() as caller_settings, caller_settings.in_force():
             left = x_ND @ x_ND
         after = x_ND @ x_ND
 

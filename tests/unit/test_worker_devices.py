@@ -57,7 +57,7 @@ def workers_started(monkeypatch: pytest.MonkeyPatch, case: TinyCase, *overrides:
     """How many workers a command starts; 1: this process does the work itself."""
     started: list[int] = []
 
-    def start(function: object, arguments: object, num_workers: int, say: object) -> None:
+    def start(function: object, arguments: object, num_workers: int, say: object, server: object = None) -> None:
         started.append(num_workers)
         raise StartedError
 
