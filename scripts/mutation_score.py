@@ -28,7 +28,7 @@ from types import FrameType
 import pytest
 from attrs import frozen
 
-ROOMS = ("ranking", "scoring", "stats", "metrics", "worker")
+ROOMS = ("ranking", "scoring", "stats", "metrics", "worker", "inputs/edge_sample")  # or single modules
 TESTS = ("tests/unit", "tests/laws", "tests/golden")
 UNMARKED = "not slow and not peers and not slurm and not netns and not browser and not gpu"
 KINDS = ("comparison", "boundary", "arithmetic", "constant", "return")

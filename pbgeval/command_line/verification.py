@@ -22,6 +22,7 @@ from attrs import evolve, frozen
 from pbgeval.config import EvalConfig, check_config, load_config
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.evaluation import evaluate, inputs_of_config
+from pbgeval.inputs.edge_sample import BucketUnits, EdgeSample
 from pbgeval.inputs.edges import EdgeNumberer, kept_rows
 from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import Inputs
@@ -32,7 +33,6 @@ from pbgeval.metrics.registry import find_metric
 from pbgeval.metrics.topk_metrics import TOPK_METRICS
 from pbgeval.notation import Bucket, WorkUnit, values_between
 from pbgeval.progress import Observer
-from pbgeval.ranking.edge_sample import BucketUnits, EdgeSample
 from pbgeval.results.output import digest_of
 from pbgeval.results.recompute import BREAKDOWNS, ReportQuery, recompute, with_sections
 from pbgeval.results.result import HISTOGRAM, Result

@@ -7,6 +7,7 @@ import math
 import torch
 
 from pbgeval.config import EvalConfig
+from pbgeval.inputs.edge_sample import FIRST_ROUND_EDGES
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.partitions import (
     BYTES_OF_SORTING,
@@ -17,7 +18,6 @@ from pbgeval.inputs.partitions import (
     plan_room,
 )
 from pbgeval.inputs.protocol import Protocol
-from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES
 from pbgeval.storage.checkpoint import num_bytes_of
 
 

@@ -19,7 +19,7 @@ from pbgeval.stats.rank_stats import RankStats, by_label, rank_metrics
 
 UNSEEN = "unseen"
 CARDINALITIES = (UNSEEN, "1-1", "1-N", "M-1", "M-N")  # classes of `cardinality_classes`
-FREQUENCY_CLASSES = (UNSEEN, "25", "50", "75", "100")  # see `ranking.training_edges.frequency_classes`
+FREQUENCY_CLASSES = (UNSEEN, "25", "50", "75", "100")  # see `worker.training_edges.frequency_classes`
 
 Row = dict[str, str | float | int | None]
 Group = tuple[str | int, ...]  # values of the group's columns

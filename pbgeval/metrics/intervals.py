@@ -1,7 +1,7 @@
 """Rank counts of sampled queries -> standard errors and intervals of their metrics.
 
 The sample is one of clusters (edges, or chunks where candidates are sampled), stratified, without replacement, and
-every cluster was as likely to be drawn as any other (`ranking/edge_sample.py`), so each metric is its plain value on
+every cluster was as likely to be drawn as any other (`inputs/edge_sample.py`), so each metric is its plain value on
 the sample: a ratio of two sums over clusters. Its variance is that of the linearised residuals, within strata,
 corrected for the finite population, plus what the random rounding of the strata's shares adds. Sums within a cluster
 are integers and clusters stand in the order of the sample, so neither workers nor the order of queries change a bit.

@@ -19,9 +19,9 @@ from pbgeval.notation import ENDS, Side, distinct
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns
 from pbgeval.ranking.sampled_lists import CandidatePolicy
-from pbgeval.ranking.training_edges import SlotCounts, class_limits, frequency_classes
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION, TIME
 from pbgeval.worker.context import WorkerContext
+from pbgeval.worker.training_edges import SlotCounts, class_limits, frequency_classes
 
 
 @frozen(eq=False)

@@ -11,13 +11,13 @@ from attrs import evolve, frozen
 
 from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import ConfigError
+from pbgeval.inputs.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, kept_rows
 from pbgeval.inputs.memory_check import bytes_of_pools
 from pbgeval.inputs.partitions import check_sample
 from pbgeval.metrics.intervals import Interval, round_level, round_needed, sample_intervals
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
-from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.results.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.buckets import do_buckets

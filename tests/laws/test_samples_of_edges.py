@@ -14,13 +14,14 @@ import pytest
 import torch
 
 from pbgeval import evaluate, load_config
+from pbgeval.inputs import edge_sample
 from pbgeval.inputs import partitions as memory
+from pbgeval.inputs.edge_sample import EdgeSample
 from pbgeval.metrics import summary
 from pbgeval.metrics.intervals import SampledQueries, round_level, sample_intervals
 from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.progress import Observer
-from pbgeval.ranking import auc_sampling, edge_sample
-from pbgeval.ranking.edge_sample import EdgeSample
+from pbgeval.ranking import auc_sampling
 from pbgeval.report.report import Report
 from pbgeval.stats.groups import ScorePool, SortedPool, share_of, sortable_int32, with_clusters
 from pbgeval.stats.ranks import RankCounts

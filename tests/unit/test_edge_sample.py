@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbgeval.inputs.edge_sample import EdgeSample, allocate, doubling_rounds, make_strata, random_positions
 from pbgeval.notation import Bucket
 from pbgeval.ranking.draws import DrawStream
-from pbgeval.ranking.edge_sample import EdgeSample, allocate, doubling_rounds, make_strata, random_positions
 
 sizes = st.lists(st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 10**12)), min_size=1, max_size=12)
 offsets = st.integers(0, (1 << 64) - 1)

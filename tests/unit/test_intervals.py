@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbgeval.inputs.edge_sample import allocate, doubling_rounds
 from pbgeval.metrics.intervals import (
     Interval,
     SampleDesign,
@@ -23,7 +24,6 @@ from pbgeval.metrics.intervals import (
 )
 from pbgeval.metrics.student import student_quantile, two_sided_probability
 from pbgeval.notation import Side
-from pbgeval.ranking.edge_sample import allocate, doubling_rounds
 from pbgeval.stats.query_metrics import keyed_metrics
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, rank_metrics
 from pbgeval.stats.ranks import RankCounts

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pbgeval.metrics.breakdowns import CARDINALITIES, FREQUENCY_CLASSES
 from pbgeval.notation import ENDS, EntityNumbering
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns
-from pbgeval.ranking.training_edges import SlotCounts, class_limits, frequency_classes
+from pbgeval.worker.training_edges import SlotCounts, class_limits, frequency_classes
 from tests.examples import examples
 
 NUMBERING = EntityNumbering.from_sizes({("item", 0): 3, ("item", 1): 2, ("tag", 0): 0, ("user", 0): 4})
