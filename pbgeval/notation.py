@@ -63,7 +63,7 @@ class Side(Enum):
         return ("head", "tail", "relation")[self.value]
 
     def is_in(self, label: str) -> bool:
-        """Tell whether figures of a label are of this side's queries, too: `both` pools those of heads and tails."""
+        """Return whether figures of `label` include this side."""
         return label == self.label or (label == "both" and self is not Side.REL)
 
 

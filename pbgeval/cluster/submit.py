@@ -43,7 +43,8 @@ class SubmittedRun:
         """Be one worker.
 
         Raises:
-            EvalError: a fault of the user's, or an end before the end: no scheduler must take the job for done.
+            EvalError: a fault of the user's, or the job ended before the run was complete, so that no scheduler takes
+                it for done.
         """
         if self.num_threads is not None:
             os.environ.setdefault("OMP_NUM_THREADS", str(self.num_threads))

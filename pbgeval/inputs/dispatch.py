@@ -234,13 +234,14 @@ def equal_parts(units: Sequence[WorkUnit], num_parts: int) -> list[list[WorkUnit
 #     units of a stripe                    a counter of the stripe; the worker that draws from it has the unit
 #     small units, after all stripes       one counter, `small`
 #
-# A worker whose stripe is used up claims another; when all have been begun, it joins one with much left, if that is
-# worth the loads that this takes, and at last claims small units. Whoever began a stripe goes on until it is used up.
+# A worker whose stripe is used up claims another; when all have been begun, it steals from one with much left, if that
+# is worth the loads that this takes, and at last claims small units. The worker that began a stripe goes on until
+# it is used up.
 # There are no locks: the worker that claims a unit has it, so each unit is handed out once, whatever the timing.
 
-POLLS_IN_VAIN = 0.75  # for each unit of a worker, of stripes with too little left; then it no longer joins others
-WORTH_JOINING = 0.5  # of the cost of the loads that joining takes: where no more is left, helping would be too late
-STRIPES_COMPARED = 3  # of those that have something left, before a worker joins one
+MAX_FAILED_POLLS = 0.75  # per unit of a worker: polls of stripes with too little left, after which it steals no more
+WORTH_STEALING = 0.5  # of the cost of the loads that stealing takes: where no more is left, helping would be too late
+STRIPES_COMPARED = 3  # of those that have something left, before a worker steals from one
 
 
 @define(eq=False)
@@ -255,7 +256,7 @@ class UnitQueue:
     _stripe: range | None = field(default=None, init=False)  # which this worker claims from
     _last: int | None = field(default=None, init=False)  # index of the unit claimed last
     _used_up: set[int] = field(factory=set, init=False)  # stripes, as far as known here
-    _num_in_vain: int = field(default=0, init=False)  # polls of stripes not worth joining
+    _num_failed_polls: int = field(default=0, init=False)  # polls of stripes not worth stealing from
 
     def claim_next(self) -> int | None:
         """Claim a unit; return its index in the plan, None when all units have been handed out."""
@@ -270,8 +271,8 @@ class UnitQueue:
                 yield number + self.plan.num_large
             else:
                 yield from self._claims_of_stripe(number)
-        while (joined := self._stripe_to_join()) is not None:
-            yield from self._claims_of_stripe(joined)
+        while (stolen := self._find_stripe_to_steal()) is not None:
+            yield from self._claims_of_stripe(stolen)
         while (index := self.plan.first_small + self._add("small", 1) - 1) < len(self.plan.units):
             yield index
 
@@ -286,7 +287,7 @@ class UnitQueue:
         """Return the units that this worker claims next if no other claims from its stripe; empty if not known."""
         return range(0) if self._stripe is None or self._last is None else range(self._last + 1, self._stripe.stop)
 
-    def _stripe_to_join(self) -> int | None:
+    def _find_stripe_to_steal(self) -> int | None:
         """Return a stripe that others have begun and not used up, None if none is worth it.
 
         It is the one with most left among some; one whose partitions are held counts twice. Workers begin to poll in
@@ -295,19 +296,20 @@ class UnitQueue:
         held: Partitions = frozenset() if self._last is None else self.plan.needs[self._last]
         left_of: dict[int, float] = {}  # of stripes that are compared
         num_stripes = len(self.plan.stripes)
-        max_in_vain = POLLS_IN_VAIN * len(self.plan.units) / max(num_stripes, 1)
+        max_failed = MAX_FAILED_POLLS * len(self.plan.units) / max(num_stripes, 1)
         for turn in range(num_stripes):
             number = (self.rank_in_team + turn) % num_stripes
             if number in self._used_up:
                 continue
-            if self._num_in_vain >= max_in_vain or len(left_of) == STRIPES_COMPARED:
+            if self._num_failed_polls >= max_failed or len(left_of) == STRIPES_COMPARED:
                 break
             stripe = self.plan.stripes[number]
             index = stripe.start + self._add(f"stripe/{number}", 0)
             left = sum(unit.num_edges for unit in self.plan.units[index : stripe.stop])
             # Where the rest takes hardly longer than the loads, the worker that began it finishes first.
-            if index >= stripe.stop or left <= WORTH_JOINING * self.plan.load_cost * len(self.plan.needs[index] - held):
-                self._num_in_vain += 1
+            loads = 0 if index >= stripe.stop else len(self.plan.needs[index] - held)
+            if index >= stripe.stop or left <= WORTH_STEALING * self.plan.load_cost * loads:
+                self._num_failed_polls += 1
                 self._used_up.add(number)
             else:
                 left_of[number] = left * (2 if held & self.plan.needs[index] else 1)

@@ -78,7 +78,7 @@ class StatsLayout:
 
     @cached_property
     def tied_metrics(self) -> tuple[QueryMetric, ...]:
-        """What has a mean of its own over the orders of a query's ties: that of the ranks is the realistic one."""
+        """Metrics whose mean over tie orders differs from the realistic rank's."""
         return tuple(metric for metric in self.metrics if metric.over_ties is not None and metric.units != 2)
 
     @cached_property

@@ -326,7 +326,7 @@ def remove_empty_folders(folder: Path) -> None:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove a folder of scratch folders, each at once: a worker that still reads sees all of its own or nothing.
+    """Remove a folder of scratch folders; each is renamed atomically, so a concurrent reader sees all of it or nothing.
 
     A file of many that is missing would be taken for one that was never written. Only folders with a name as runs give
     it go, and the folder itself if nothing else is in it.

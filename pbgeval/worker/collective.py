@@ -25,11 +25,11 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
 
     Raises:
         StalledWorkerError: a worker has made no progress for too long.
-        IncompleteError: the faults of all workers, on every worker, where all of them may pass.
+        IncompleteError: the faults of all workers, on every worker, where all of them are transient.
         EvalError: the faults of all workers, on every worker, where some are faults of the input.
     """
     faults: tuple[str, ...] = ()
-    passes = True
+    is_transient = True
     try:
         yield
     except EvalError as error:
@@ -37,7 +37,9 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
         # Nothing is wrong with the run where a disk is full or a file has gone for now. HDF5 reports damaged data as
         # an error of the system too, but without its number.
         is_of_system = isinstance(cause, OSError) and cause.errno is not None
-        passes = isinstance(error, IncompleteError | OutputError) or (isinstance(error, StorageError) and is_of_system)
+        is_transient = isinstance(error, IncompleteError | OutputError) or (
+            isinstance(error, StorageError) and is_of_system
+        )
     except (MemoryError, RuntimeError) as error:
         is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
         if not (is_named or _OUT_OF_MEMORY.search(str(error))):
@@ -51,7 +53,7 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
         team.add("faults", 1)
     if watch is not None:
         watch.wait_for_all()
-    of_workers = team.gather_objects((faults, passes))
+    of_workers = team.gather_objects((faults, is_transient))
     all_faults = dict.fromkeys(fault for of_worker, _ in of_workers for fault in of_worker)
     if all_faults:
-        raise (IncompleteError if all(passing for _, passing in of_workers) else EvalError)(*all_faults)
+        raise (IncompleteError if all(transient for _, transient in of_workers) else EvalError)(*all_faults)

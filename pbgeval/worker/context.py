@@ -108,7 +108,7 @@ class WorkerContext:
     time_use: TimeUse
     num_sharing_gpu: int = 1  # workers on this worker's GPU
     pool_share: float = 1.0  # of the scores of the round in hand that enter the pools
-    held_bytes: int = 0  # what scores and a sample of edges take beside everything else
+    held_bytes: int = 0  # bytes reserved for AUC scores and the edge sample
 
     @property
     def inputs(self) -> Inputs:

@@ -45,7 +45,7 @@ class Sampling:
 
     @property
     def sample(self) -> EdgeSample:
-        """What the rounds draw: each what is missing to its total."""
+        """Cumulative sample sizes; each round draws the difference."""
         return evolve(self.plan, round_totals=tuple(self.plan.round_totals[number - 1] for number in self.rounds))
 
     @property
