@@ -3,13 +3,13 @@
 open_inputs                          every file's header, checked: most faults end here, before anything starts
 make_protocol                        lists of candidates, work units, their order
 claim                                the output directory is ours, or already holds this very result
-do_work, on each worker              worker/run.py
-    do_rounds                        worker/rounds.py: all edges at once, or a sample round by round
-        do_buckets                   worker/buckets.py: the loop over units
-            while there is a unit to claim:
-                read                 its edges; the partitions that they touch
-                bucket_pass          ranking/bucket_pass.py: counts of each query
-                add, write           into this worker's statistics and the journal
+do_work, on each worker              worker/run.py, to be read next: the loops over rounds and units are there
+    for each round:                  worker/rounds.py: all edges at once, or a sample round by round
+        for each unit claimed:       worker/buckets.py
+            read_edges               rows of one bucket
+            load_partitions          that these edges touch
+            bucket_pass              ranking/bucket_pass.py: counts of each query
+            add                      to this worker's statistics and, now and then, to the journal
         or do_sweep                  worker/sweep.py: where all entities compete, ranges of candidates
     sum_over                         one sum over all workers: int64, so order does not matter
     make_result, on worker 0         results/document.py

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter as Multiset
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 
-from pbgeval.cluster.liveness import Counters
+from pbgeval.cluster.liveness import Counters, Watch
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
 from pbgeval.inputs.partitions import PartitionHolder, beside_blocks, check_held, plan_room
@@ -23,11 +23,10 @@ from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
-from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.relations import RelationCandidates
-from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin
+from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, Tables
 from pbgeval.ranking.tally import SideResult
 from pbgeval.results.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
@@ -161,18 +160,16 @@ class InterimReport:
 EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out
 
 
-def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tuple[int, GroupClasses]:
-    """Evaluate the units that this worker claims, until none is left.
+@contextmanager
+def claimed_units(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Iterator[ClaimedUnits]:
+    """Give the units of buckets that this worker claims. Every worker takes part; a fault of one stops all.
 
     Args:
         context: of this worker.
-        record: what it finds is added to it.
+        record: in the end it has what was found in all units, those of the journal too.
         files: results of single edges go there.
-
-    Returns:
-        How many partitions were read, and the classes of relations.
     """
-    team, prefix, time_use, journal = context.team, context.journal.part, context.time_use, context.journal
+    team, prefix, journal = context.team, context.journal.part, context.journal
     results = _UnitResults.begin(context, record, files)
     done = journal.look(team, context.work.observer, share_names)
     watch = team.watch(prefix)
@@ -182,41 +179,90 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> t
         progress = BucketProgress(plan.units, team, prefix, lambda unit: context.evaluated.num_between(*unit))
         journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
-        claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
-        with closing(
-            PartitionHolder(
-                context.inputs, context.global_embeddings, context.device, PartitionCache(queue, room), reads_ahead
-            )
-        ) as partitions:
-            while (index := claim_next()) is not None:
-                unit, begun = plan.units[index], time.perf_counter()
-                with time_use.spent_on(WRITING):
-                    journal.begin(unit_name(unit))
-                with time_use.spent_on(COMPUTING):
-                    edges, origin, columns, competition = results.read(unit)
-                    with time_use.spent_on(LOADING):
-                        tables = partitions.enter(index, unit.bucket)
-                        partitions.read_ahead()
-                    found = bucket_pass(edges, origin, tables, context.settings, competition, results.relations)
-                    mean_reciprocal_rank = results.add(unit, columns, found)
-                    # Before the next unit's are read: tables may be evicted.
-                    del edges, columns, competition, tables, found
-                if context.inputs.config.max_memory_bytes is not None:
-                    check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
-                with time_use.spent_on(WRITING):
-                    if journal.finish(unit_name(unit)):
-                        results.write()
-                with time_use.spent_on(QUEUE):
-                    watch.tick()
-                    context.work.observer.unit_finished(
-                        _unit_report(context, progress, unit, mean_reciprocal_rank, time.perf_counter() - begun)
-                    )
-                    if team.add("faults", 0):
-                        break  # another worker has met a fault: there will be no result
-        with time_use.spent_on(WRITING):
+        cache = PartitionCache(queue, room)
+        holder = PartitionHolder(context.inputs, context.global_embeddings, context.device, cache, reads_ahead)
+        with closing(holder) as partitions:
+            yield ClaimedUnits(context, queue, partitions, results, progress, watch)
+        with context.time_use.spent_on(WRITING):
             results.write(at_end=True)
-    with context.collectively():
-        return partitions.num_loads, group_classes(context, results.dimensions.training)
+
+
+@frozen(eq=False)
+class UnitEdges:
+    """The edges of a unit, and what they compete with."""
+
+    block: EdgeBlock
+    origin: EdgeOrigin
+    columns: EdgeColumns  # by number of the entity, whatever its partition
+    competition: Competition
+
+
+@define(eq=False)
+class ClaimedUnits:
+    """The units of this worker, one after the other: what they are ranked with, and what was found in them."""
+
+    context: WorkerContext
+    queue: UnitQueue
+    partitions: PartitionHolder
+    results: _UnitResults
+    progress: BucketProgress
+    watch: Watch
+    _index: int = field(default=0, init=False)  # of the unit in hand
+    _mean_reciprocal_rank: float | None = field(default=None, init=False)  # of the unit in hand
+
+    @property
+    def num_loads(self) -> int:
+        """How many partitions were read."""
+        return self.partitions.num_loads
+
+    @property
+    def relations(self) -> RelationCandidates | None:
+        """The relations that may compete where one is hidden; None: none is."""
+        return self.results.relations
+
+    def __iter__(self) -> Iterator[WorkUnit]:
+        """Claim units until none is left, or another worker has met a fault; the caller ranks each meanwhile."""
+        context, journal, time_use = self.context, self.context.journal, self.context.time_use
+        limit = context.inputs.config.max_memory_bytes
+        claim_next = time_use.spent_on(QUEUE)(self.queue.claim_next)
+        while (index := claim_next()) is not None:
+            unit, begun, self._index = self.queue.plan.units[index], time.perf_counter(), index
+            with time_use.spent_on(WRITING):
+                journal.begin(unit_name(unit))
+            with time_use.spent_on(COMPUTING):
+                yield unit
+            if limit is not None:
+                check_held(limit, anonymous_bytes())
+            with time_use.spent_on(WRITING):
+                if journal.finish(unit_name(unit)):
+                    self.results.write()
+            with time_use.spent_on(QUEUE):
+                self.watch.tick()
+                seconds = time.perf_counter() - begun
+                report = _unit_report(context, self.progress, unit, self._mean_reciprocal_rank, seconds)
+                context.work.observer.unit_finished(report)
+                if context.team.add("faults", 0):
+                    return  # there will be no result
+
+    def read_edges(self, unit: WorkUnit) -> UnitEdges:
+        """Read the edges of a unit, number their entities, and look up what competes with them."""
+        return self.results.read(unit)
+
+    def load_partitions(self, unit: WorkUnit) -> Tables:
+        """Return the partitions that a unit needs; those of earlier units may be dropped."""
+        with self.context.time_use.spent_on(LOADING):
+            tables = self.partitions.enter(self._index, unit.bucket)
+            self.partitions.read_ahead()
+        return tables
+
+    def add(self, unit: WorkUnit, edges: UnitEdges, found: Mapping[Side, SideResult]) -> None:
+        """Add what was found about the queries of a unit."""
+        self._mean_reciprocal_rank = self.results.add(unit, edges.columns, found)
+
+    def group_classes(self) -> GroupClasses:
+        """Return the classes of relations; every worker takes part."""
+        with self.context.collectively():
+            return group_classes(self.context, self.results.dimensions.training)
 
 
 def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, int, bool]:
@@ -288,7 +334,7 @@ class _UnitResults:
             interim=None if is_sample else InterimReport(context, Record.empty(protocol)),
         )
 
-    def read(self, unit: WorkUnit) -> tuple[EdgeBlock, EdgeOrigin, EdgeColumns, Competition]:
+    def read(self, unit: WorkUnit) -> UnitEdges:
         """Read the edges of a unit, number their entities, and look up what competes with them."""
         context = self.context
         file = context.inputs.buckets[unit.path_index][unit.bucket]
@@ -303,7 +349,8 @@ class _UnitResults:
         else:
             columns = context.numberer.numbered(file, edges)
             competition = self._competition(unit, columns)
-        return edges, EdgeOrigin(str(file.path), (unit.path_index, unit.bucket)), columns, competition
+        origin = EdgeOrigin(str(file.path), (unit.path_index, unit.bucket))
+        return UnitEdges(edges, origin, columns, competition)
 
     def add(self, unit: WorkUnit, columns: EdgeColumns, found: Mapping[Side, SideResult]) -> float | None:
         """Add what was found about the queries of a unit; return their mean reciprocal rank over heads and tails."""

@@ -24,6 +24,7 @@ from pbgeval.progress import Observer
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.results.document import SampleEstimate
 from pbgeval.results.output import JOURNAL, SCRATCH, digest_of
+from pbgeval.scoring.self_check import KernelReport
 from pbgeval.storage.writing import ScratchFolder
 from pbgeval.version import __version__
 from pbgeval.worker.collective import collectively
@@ -100,12 +101,14 @@ class WorkerContext:
     team: Team
     device: torch.device
     global_embeddings: dict[str, Tensor]
+    kernels: KernelReport  # what the self-check has found of the device's
     settings: PassSettings
     numberer: EdgeNumberer
     journal: RunJournal  # of the round in hand
     scratch: ScratchFolder  # shared by all workers of the run
     evaluated: EvaluatedRows  # of the round in hand, where edges are sampled
     time_use: TimeUse
+    devices: str = ""  # of all workers, in a line
     num_sharing_gpu: int = 1  # workers on this worker's GPU
     pool_share: float = 1.0  # of the scores of the round in hand that enter the pools
     held_bytes: int = 0  # bytes reserved for AUC scores and the edge sample

@@ -73,13 +73,16 @@ class PerEdgeFiles:
             self.ranks[place].sync()
         self._unsynced.clear()
 
-    def close(self) -> None:
-        """Wait until everything is on the disk."""
-        self.sync()
-        for topk in self.topk.values():
-            topk.sync()
+    def finish(self, context: WorkerContext) -> None:
+        """Wait until everything is on the disk, and write tables of it; every worker takes part."""
+        with context.collectively():
+            self.sync()
+            for topk in self.topk.values():
+                topk.sync()
+        with context.collectively():
+            self._write_tables(context)
 
-    def write_tables(self, context: WorkerContext) -> None:
+    def _write_tables(self, context: WorkerContext) -> None:
         """Write the best candidates as tables with names, a part of the files on each worker."""
         files = sorted(self.topk.items())
         if not files:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 
 from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import ConfigError
@@ -20,13 +20,9 @@ from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
 from pbgeval.results.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.worker.buckets import do_buckets
-from pbgeval.worker.context import WorkerContext, WorkSummary
-from pbgeval.worker.diagnostics import diagnose_edges
+from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.journal import RunJournal
-from pbgeval.worker.per_edge import open_per_edge_files
 from pbgeval.worker.record import Record
-from pbgeval.worker.sweep import do_sweep
 
 # `sample_edges`, `target_error` -> which rows of the bucket files are evaluated in each round, and in which cluster.
 #
@@ -131,42 +127,48 @@ def _rows_of_chunks(context: WorkerContext, file: EdgeSource, units: np.ndarray,
 FEW_CHUNKS = 30  # below, intervals of rare hits covered 86 to 92 % in simulations (decision 0009)
 
 
-def do_rounds(context: WorkerContext, record: Record) -> WorkSummary:
-    """Evaluate all edges, or a sample round by round; every worker takes part."""
-    sampling = plan_sampling(context)
-    if sampling is None:
-        context = evolve(context, held_bytes=bytes_of_pools(context.inputs, context.work.protocol))
-    files = open_per_edge_files(context)
-    scratch_path = context.scratch.path
-    do_round = do_sweep if context.work.protocol.sweeps else do_buckets
-    number: int | None = 1
-    earlier = 0  # edges of the rounds that are done
-    while number is not None:
-        context = evolve(context, journal=RunJournal(context.journal.journal, f"round-{number}/"))
-        if sampling is not None:
-            sampling = evolve(sampling, rounds=(*sampling.rounds, number))
-            # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
-            context = evolve(context, scratch=evolve(context.scratch, path=scratch_path / f"round-{number}"))
-            context = _begin_round(context, sampling)
-            record.share_pools(context.pool_share)
-            context.work.observer.round_started(
-                earlier,
-                context.evaluated.num_sampled,
-                is_last=number > 1 or not sampling.with_target or sampling.plan.num_rounds == 1,
-            )
-            earlier += context.evaluated.num_sampled
-        num_loads, classes = do_round(context, record, files)
-        number = None if sampling is None else _next_round(context, record, sampling)
-    with context.collectively():
-        files.close()
-    with context.collectively():
-        files.write_tables(context)
-    return WorkSummary(
-        num_loads,
-        classes,
-        edges=diagnose_edges(context),
-        estimate=None if sampling is None else _estimate(context, record, sampling),
-    )
+@define(eq=False)
+class Rounds:
+    """All evaluated edges in one round, or a sample round by round until the target is met."""
+
+    context: WorkerContext  # of the round in hand, or the latest
+    record: Record
+    sampling: Sampling | None  # None: all edges are evaluated
+
+    @classmethod
+    def plan(cls, context: WorkerContext, record: Record) -> Rounds:
+        """Decide on the sample, if there is one; every worker takes part."""
+        sampling = plan_sampling(context)
+        if sampling is None:
+            context = evolve(context, held_bytes=bytes_of_pools(context.inputs, context.work.protocol))
+        return cls(context, record, sampling)
+
+    def __iter__(self) -> Iterator[WorkerContext]:
+        """Begin a round, whose edges the caller ranks, until no further one is needed; every worker takes part."""
+        scratch_path = self.context.scratch.path
+        number: int | None = 1
+        earlier = 0  # edges of the rounds that are done
+        while number is not None:
+            journal = RunJournal(self.context.journal.journal, f"round-{number}/")
+            self.context = context = evolve(self.context, journal=journal)
+            if self.sampling is not None:
+                self.sampling = sampling = evolve(self.sampling, rounds=(*self.sampling.rounds, number))
+                # A folder of its own: keys are numbered anew, and another round's answers must not be read for this.
+                context = evolve(context, scratch=evolve(context.scratch, path=scratch_path / f"round-{number}"))
+                self.context = context = _begin_round(context, sampling)
+                self.record.share_pools(context.pool_share)
+                context.work.observer.round_started(
+                    earlier,
+                    context.evaluated.num_sampled,
+                    is_last=number > 1 or not sampling.with_target or sampling.plan.num_rounds == 1,
+                )
+                earlier += context.evaluated.num_sampled
+            yield context
+            number = None if self.sampling is None else _next_round(context, self.record, self.sampling)
+
+    def estimate(self) -> SampleEstimate | None:
+        """Return what the report says of the sample, on worker 0; None where all edges are evaluated."""
+        return None if self.sampling is None else _estimate(self.context, self.record, self.sampling)
 
 
 def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import evolve
+from attrs import define, evolve
 
 from pbgeval.cluster.journal import Journal, writer_name
 from pbgeval.cluster.resources import (
@@ -31,22 +32,26 @@ from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.memory_check import check_memory
 from pbgeval.jit import announced_compiling
+from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.results.document import ReportContext, make_result
 from pbgeval.results.result import Result
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.full_precision import CallerSettings, full_precision
-from pbgeval.scoring.self_check import KernelReport, check_kernels
+from pbgeval.scoring.self_check import check_kernels
 from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import plural
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.version import __version__
+from pbgeval.worker.buckets import claimed_units
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import TimeUse, Work, WorkerContext, WorkSummary
+from pbgeval.worker.diagnostics import diagnose_edges
 from pbgeval.worker.journal import RunJournal
+from pbgeval.worker.per_edge import open_per_edge_files
 from pbgeval.worker.record import Record
-from pbgeval.worker.rounds import do_rounds
-from pbgeval.worker.sweep import range_of_name
+from pbgeval.worker.rounds import Rounds
+from pbgeval.worker.sweep import do_sweep, range_of_name
 
 LEASE = "lease"  # a file of the scratch folder, which is there as long as the others are
 
@@ -60,47 +65,61 @@ def work_as_local_worker(work: Work) -> Result | EvalError | None:
 
 
 def do_work(work: Work, team: Team) -> Result | EvalError | None:
-    """Do this worker's part, then add up over all workers; all of them return a user's error, not raise it.
+    """Rank this worker's part of the edges, then add up over all workers.
 
     Returns:
-        The result from worker 0, None from the others.
+        The result from worker 0, None from the others; from all of them a user's error, which they do not raise.
     """
-    with (
-        threads_put_back(),
-        full_precision() as caller_settings,
-        announced_compiling(work.observer.phase),
-    ):
-        try:
-            work.observer.started(work.inputs.num_edges, team.rank_in_team)
-            with collectively(team):
-                context, kernels = _set_up(work, team, caller_settings)
-            with collectively(team):
-                if team.rank_in_team == 0:
-                    # Make the folder that workers share, without what an earlier group left there.
-                    work.claim.check()
-                    remove_scratch(work.scratch_path)
-                    make_folder(context.scratch.path)
-                    make_folder(work.journal_path)
-                    write_atomically(context.scratch.path / LEASE, team.nonce, check=work.claim.check)
-            context, device_line = _with_devices(context)
-            record = Record.empty(work.protocol)
-            try:
-                found = do_rounds(context, record)
-            except FileNotFoundError:
-                context.journal.journal.check()  # what workers share has been removed by others: no bug
-                raise
-            record.sum_over(team)
-        except EvalError as error:
-            error.__traceback__ = error.__context__ = error.__cause__ = None  # their frames hold the whole run
-            return error
-        finally:
-            work.observer.finished()
-        facts_of_workers = team.gather_objects(_facts(context, kernels, found))
-        return _result(work, record, found, device_line, facts_of_workers) if team.rank_in_team == 0 else None
+    with threads_put_back(), full_precision() as caller_settings, announced_compiling(work.observer.phase):
+        with _fault_kept(work) as kept, _set_up(work, team, caller_settings) as worker:
+            statistics = Record.empty(work.protocol)
+            rounds = Rounds.plan(worker, statistics)
+            files = open_per_edge_files(worker)
+            for context in rounds:  # one, unless a sample of edges grows until its target is met
+                if work.protocol.sweeps:  # all entities compete: ranges of them stream past all edges
+                    num_loads, classes = do_sweep(context, statistics, files)
+                    continue
+                with claimed_units(context, statistics, files) as units:
+                    for unit in units:  # rows of a bucket that no other worker ranks
+                        edges = units.read_edges(unit)
+                        tables = units.load_partitions(unit)
+                        found = bucket_pass(
+                            edges.block, edges.origin, tables, context.settings, edges.competition, units.relations
+                        )
+                        units.add(unit, edges, found)
+                        del edges, tables, found  # before the next unit's are read: partitions may be dropped
+                num_loads, classes = units.num_loads, units.group_classes()
+                del units  # and the partitions that it holds
+            files.finish(rounds.context)
+            summary = WorkSummary(num_loads, classes, diagnose_edges(rounds.context), rounds.estimate())
+            statistics.sum_over(team)  # one all-reduce of integers
+        if kept.fault is not None:
+            return kept.fault
+        facts_of_workers = team.gather_objects(_facts(worker, summary))
+        return _result(worker, statistics, summary, facts_of_workers) if team.rank_in_team == 0 else None
 
 
-def _facts(context: WorkerContext, kernels: KernelReport, found: WorkSummary) -> dict[str, Any]:
+@define
+class _Kept:
+    fault: EvalError | None = None
+
+
+@contextmanager
+def _fault_kept(work: Work) -> Iterator[_Kept]:
+    """Keep a user's error that ends the work."""
+    kept = _Kept()
+    try:
+        yield kept
+    except EvalError as error:
+        error.__traceback__ = error.__context__ = error.__cause__ = None  # their frames hold the whole run
+        kept.fault = error
+    finally:
+        work.observer.finished()
+
+
+def _facts(context: WorkerContext, summary: WorkSummary) -> dict[str, Any]:
     """Return what `run.json` says of this worker."""
+    kernels = context.kernels
     certified = context.settings.relations[0].scorer.certified
     return {
         **({} if certified is None else {"certified": dict(certified.tally)}),
@@ -110,7 +129,7 @@ def _facts(context: WorkerContext, kernels: KernelReport, found: WorkSummary) ->
         "block_rule": kernels.rule.value,
         "kernels": kernels.fingerprint,
         "self_check_passed": kernels.passed,
-        "partition_loads": found.num_loads,
+        "partition_loads": summary.num_loads,
         "seconds": context.time_use.seconds,
         "peak_memory_bytes": peak_memory_bytes(),
     }
@@ -128,7 +147,29 @@ def what_is_done(work: Work) -> str:
     return f"{len(done):,} of {len(work.protocol.units):,} units are done"
 
 
-def _set_up(work: Work, team: Team, caller_settings: CallerSettings) -> tuple[WorkerContext, KernelReport]:
+@contextmanager
+def _set_up(work: Work, team: Team, caller_settings: CallerSettings) -> Iterator[WorkerContext]:
+    """Give what a worker needs for its part: its device and the model, and a folder that all workers share."""
+    work.observer.started(work.inputs.num_edges, team.rank_in_team)
+    with collectively(team):
+        context = _context(work, team, caller_settings)
+    with collectively(team):
+        if team.rank_in_team == 0:
+            # Make the folder that workers share, without what an earlier group left there.
+            work.claim.check()
+            remove_scratch(work.scratch_path)
+            make_folder(context.scratch.path)
+            make_folder(work.journal_path)
+            write_atomically(context.scratch.path / LEASE, team.nonce, check=work.claim.check)
+    context = _with_devices(context)
+    try:
+        yield context
+    except FileNotFoundError:
+        context.journal.journal.check()  # what workers share has been removed by others: no bug
+        raise
+
+
+def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerContext:
     inputs, config = work.inputs, work.inputs.config
     use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
@@ -149,6 +190,7 @@ def _set_up(work: Work, team: Team, caller_settings: CallerSettings) -> tuple[Wo
         team=team,
         device=device,
         global_embeddings=global_embeddings,
+        kernels=kernels,
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),
         journal=RunJournal(
@@ -157,10 +199,10 @@ def _set_up(work: Work, team: Team, caller_settings: CallerSettings) -> tuple[Wo
         scratch=ScratchFolder(scratch, team.rank_in_team, team.size),
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
-    ), kernels
+    )
 
 
-def _with_devices(context: WorkerContext) -> tuple[WorkerContext, str]:
+def _with_devices(context: WorkerContext) -> WorkerContext:
     """Tell the user what the workers compute on, and each worker how many share its GPU. Every worker calls it."""
     work, team = context.work, context.team
     mine = WorkerDevice.from_device(context.device)
@@ -175,7 +217,7 @@ def _with_devices(context: WorkerContext) -> tuple[WorkerContext, str]:
                 f"{plural(on_gpus, 'worker')} on {plural(num_gpus, 'GPU')}: workers that share a GPU take turns and "
                 "divide its memory; start one worker for each GPU"
             )
-    return evolve(context, num_sharing_gpu=num_sharing_gpu(devices, mine)), line
+    return evolve(context, devices=line, num_sharing_gpu=num_sharing_gpu(devices, mine))
 
 
 def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
@@ -213,31 +255,31 @@ def _warnings(facts_of_workers: Iterable[dict[str, Any]], states: set[str], *, a
 
 
 def _result(
-    work: Work, record: Record, found: WorkSummary, devices: str, facts_of_workers: list[dict[str, Any]]
+    worker: WorkerContext, record: Record, summary: WorkSummary, facts_of_workers: list[dict[str, Any]]
 ) -> Result:
-    config, protocol = work.inputs.config, work.protocol
+    work, config, protocol = worker.work, worker.inputs.config, worker.work.protocol
     # Certified ranks are the same whatever the kernels.
     certified = config.precision == "certified"
     alike = certified or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
     states = {facts["kernels"].get("scorer", CONSISTENT) for facts in facts_of_workers}
     for warning in _warnings(facts_of_workers, states, alike=alike):
         work.observer.warn(warning)
-    sample = None if found.estimate is None or found.estimate.design.is_population else found.estimate
+    sample = None if summary.estimate is None or summary.estimate.design.is_population else summary.estimate
     context = ReportContext(
         edge_paths=[Path(path).name for path in config.edge_paths],
         sides=protocol.sides,
         auc_samples=protocol.auc_samples(
             None if sample is None else sample.design,
             0.95 if sample is None else sample.level,
-            1.0 if found.estimate is None else found.estimate.pool_share,
+            1.0 if summary.estimate is None else summary.estimate.pool_share,
         ),
         with_loss=config.compute_loss,
         headline=config.headline,
-        with_macro=protocol.counts_keys or found.estimate is not None,
+        with_macro=protocol.counts_keys or summary.estimate is not None,
         breakdowns=config.breakdowns,
-        classes=found.classes,
-        edges=found.edges,
-        estimate=found.estimate,
+        classes=summary.classes,
+        edges=summary.edges,
+        estimate=summary.estimate,
         selection=config.selection,
         num_edges_before_restrictions=work.inputs.num_edges if work.inputs.restrictions.drops_edges else None,
     )
@@ -248,7 +290,7 @@ def _result(
     run = {
         "version": __version__,
         "num_workers": len(facts_of_workers),
-        "devices": devices,
+        "devices": worker.devices,
         "workers": facts_of_workers,
         "reproducible": alike and INCONSISTENT not in states,
         **({"certified": decided} if certified else {}),

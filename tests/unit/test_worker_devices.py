@@ -171,10 +171,8 @@ def test_more_workers_than_gpus_are_warned_of_and_share_the_memory(
         "gather_objects",
         lambda team, value: of_workers if isinstance(value, WorkerDevice) else gather(team, value),
     )
-    do_rounds = run.do_rounds
-    monkeypatch.setattr(
-        run, "do_rounds", lambda context, record: contexts.append(context) or do_rounds(context, record)
-    )
+    plan = run.Rounds.plan
+    monkeypatch.setattr(run.Rounds, "plan", lambda context, record: contexts.append(context) or plan(context, record))
 
     evaluate(str(case.config), output=case.root / "out", workers=1, device="cpu", observer=lines)
 
