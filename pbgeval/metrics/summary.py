@@ -47,17 +47,17 @@ Metrics = dict[str, Value]
 
 # Merged statistics of an evaluation -> every rank metric of the registry, of every rank type.
 #
-# Means that add up over queries come from exact integer sums; what needs the distribution (medians, geometric means,
-# deviations, chance levels) from histograms, which are exact while ranks are below `histograms.EXACT_BINS`.
+# Means that add up over queries come from exact integer sums. Metrics that need the distribution (medians, geometric
+# means, deviations, chance levels) come from histograms, which are exact for ranks below `histograms.EXACT_BINS`.
 
-EXPECTED_LIKE = RankType.REALISTIC  # the mean over the orders of ties has this type's mean rank
+EXPECTED_LIKE = RankType.REALISTIC  # averaging over the orders of ties gives this type's mean rank
 
 
 def _means(sums: Sums, layout: StatsLayout, rank_type: RankType | None) -> Means:
-    """Return the means of a rank type, None for those over all orders of ties.
+    """Return the means of a rank type; None: the means over all orders of ties.
 
-    They are exact: a wide bin's ranks are off by up to 2^-11 of themselves. Sums over queries are integers, those of
-    weighted ones over one denominator.
+    They are exact, unlike ranks from a wide bin, whose relative error is up to 2^-11. Sums over queries are integers;
+    weighted sums share one denominator.
     """
     means = {metric.name: query_mean(sums, metric, rank_type or EXPECTED_LIKE) for metric in layout.metrics}
     for metric in layout.tied_metrics if rank_type is None else ():
@@ -74,16 +74,16 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Seq
     Args:
         stats: sums over some queries.
         histograms: of the same queries.
-        optional: metrics besides those of every report.
+        optional: metrics to add to those of every report.
     """
-    groups = CandidateGroups.from_counts(histograms.num_candidates)  # computes once for all rank types
-    of_types = {
+    groups = CandidateGroups.from_counts(histograms.num_candidates)  # shared, so that its values are computed once
+    by_type = {
         rank_type: RankDistribution.from_counts(
             histograms.ranks(rank_type), groups, doubled=rank_type is RankType.REALISTIC
         )
         for rank_type in RankType
     }
-    return _values(stats.total, stats.layout, of_types, optional)
+    return _values(stats.total, stats.layout, by_type, optional)
 
 
 def all_weighted_metrics(sums: Sums, grouped: GroupedStats, sides: tuple[Side, ...]) -> dict[str, Value]:
@@ -92,31 +92,33 @@ def all_weighted_metrics(sums: Sums, grouped: GroupedStats, sides: tuple[Side, .
     Args:
         sums: over the queries of the sides, times their weights.
         grouped: the same queries by class.
-        sides: which queries.
+        sides: the sides of the queries.
     """
     class_G, candidates_G, num_G = _joined([grouped.key_histogram(NUM_CANDIDATES, side) for side in sides])
     groups = CandidateGroups(candidates_G.astype(np.float64), 1.0 / class_G, num_G)
-    of_types = {}
+    by_type = {}
     for rank_type in RankType:
         class_B, bin_B, num_B = _joined([grouped.key_histogram(rank_type.value, side) for side in sides])
         bins, place_B = np.unique(bin_B, return_inverse=True)
-        of_types[rank_type] = RankDistribution(
+        by_type[rank_type] = RankDistribution(
             ranks_R=bin_middles(bins) / (2.0 if rank_type is RankType.REALISTIC else 1.0),
             weight_R=np.bincount(place_B, num_B / class_B, len(bins)).astype(np.float64),
             groups=groups,
             num_queries=int(num_G.sum()),
             is_weighted=True,
         )
-    return _values(sums, grouped.layout, of_types)
+    return _values(sums, grouped.layout, by_type)
 
 
 def _values(
-    sums: Sums, layout: StatsLayout, of_types: Mapping[RankType, RankDistribution], optional: Sequence[Metric] = ()
+    sums: Sums, layout: StatsLayout, by_type: Mapping[RankType, RankDistribution], optional: Sequence[Metric] = ()
 ) -> dict[str, Value]:
     metrics = (*known_rank_metrics(layout.cutoffs), *optional)
     distributions = {
-        **{kind.value: evolve(of_bins, means=_means(sums, layout, kind)) for kind, of_bins in of_types.items()},
-        EXPECTED: evolve(of_types[EXPECTED_LIKE], means=_means(sums, layout, None)),
+        **{
+            kind.value: evolve(distribution, means=_means(sums, layout, kind)) for kind, distribution in by_type.items()
+        },
+        EXPECTED: evolve(by_type[EXPECTED_LIKE], means=_means(sums, layout, None)),
     }
     return {
         f"{rank_type}.{metric.name}": metric.value(distribution)
@@ -128,9 +130,9 @@ def _values(
 
 def _joined(counts: list[KeyedSums]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Add up (class, value, count) of several sides, by value, then class."""
-    of_class, value, count = by_class(KeyedSums.sum(counts))
-    order = np.lexsort((of_class, value))
-    return of_class[order], value[order], count[order]
+    query_class, value, count = by_class(KeyedSums.sum(counts))
+    order = np.lexsort((query_class, value))
+    return query_class[order], value[order], count[order]
 
 
 # Statistics of all groups -> the flat metrics of the report.
@@ -147,11 +149,11 @@ class SortedPools:
 
     @classmethod
     def from_groups(cls, groups: GroupStats, samples: Mapping[Side, AucSample]) -> SortedPools:
-        """Sort the pools of all groups; `samples` tells what those of each side hold."""
+        """Sort the pools of all groups; `samples` describes the scores that each side's pools hold."""
         return cls({key: pool.sort() for key, pool in groups.pools.items()}, groups.counted, samples)
 
     def sample(self, keys: Sequence[GroupKey]) -> AucSample:
-        """Return what the pools of some groups hold; ends are alike, and no figure joins them with relations."""
+        """Return how the pools of some groups were sampled: alike for both ends; no metric joins ends and relations."""
         return self.samples[keys[0].side] if keys else AucSample(all_true=True, all_competing=True)
 
     def union(self, keys: Sequence[GroupKey]) -> SortedPool:
@@ -159,22 +161,23 @@ class SortedPools:
         return SortedPool.union([self.pools[key] for key in keys])
 
     def counts(self, keys: Sequence[GroupKey]) -> PooledCounts | None:
-        """Return the counts of all competitors of whole edge paths; None where they are not counted."""
-        parts = [self.counted[of] for of in dict.fromkeys((key.path_index, key.side) for key in keys)]
+        """Return the counts of all competitors of whole edge paths; None if they are not counted."""
+        paths_and_sides = dict.fromkeys((key.path_index, key.side) for key in keys)
+        parts = [self.counted[path_and_side] for path_and_side in paths_and_sides]
         total = sum(parts, PooledCounts.nothing())
         return total if total.num_kept else None
 
     def auc(self, keys: Sequence[GroupKey], *, with_error: bool) -> PooledAuc | None:
-        """Return the pooled AUC of the union of some groups; the error of sampled edges takes time for all of them."""
-        of_keys, sample = (tuple(keys), with_error), self.sample(keys)
-        if of_keys not in self._aucs:
-            self._aucs[of_keys] = pooled_auc(
+        """Return the pooled AUC of the union of some groups; estimating its error for sampled edges is slow."""
+        cache_key, sample = (tuple(keys), with_error), self.sample(keys)
+        if cache_key not in self._aucs:
+            self._aucs[cache_key] = pooled_auc(
                 [self.pools[key] for key in keys],
                 all_true=sample.all_true,
                 all_competing=sample.all_competing,
                 design=sample.design if with_error else None,
             )
-        return self._aucs[of_keys]
+        return self._aucs[cache_key]
 
 
 @frozen(eq=False)
@@ -185,7 +188,7 @@ class Summary:
     num_queries: int  # ranked ones
     metrics: Metrics
     intervals: dict[str, dict[str, float]]
-    refused: dict[str, str]  # why metrics are None that other settings would give
+    refused: dict[str, str]  # reason by metric that is None under these settings
 
 
 def summarise(
@@ -203,19 +206,19 @@ def summarise(
     """
     keys = {side: groups.keys_of(side, path_index) for side in sides}
     keys_of = by_label(keys, sides)
-    labelled = by_label({side: groups.rank_stats(of_side) for side, of_side in keys.items()}, sides)
+    labelled = by_label({side: groups.rank_stats(side_keys) for side, side_keys in keys.items()}, sides)
     histograms_of = by_label({side: groups.side_histograms(side, path_index) for side in sides}, sides)
     metrics: Metrics = {}
     intervals: dict[str, dict[str, float]] = {}
     refused: dict[str, str] = {}
     for label, stats in labelled.items():
-        of_ranks = {
+        ranked = {
             **all_rank_metrics(stats, histograms_of[label], selection.optional_metrics),
             "query_auc": query_mean(stats.total, QUERY_AUC, RankType.REALISTIC),
         }
-        of_pool, intervals_of_pool, reasons = _pool_metrics(pools, keys_of[label], selection)
-        metrics |= {f"{label}.{name}": value for name, value in (of_ranks | of_pool).items()}
-        intervals |= {f"{label}.{name}": interval for name, interval in intervals_of_pool.items()}
+        pooled, pooled_intervals, reasons = _pool_metrics(pools, keys_of[label], selection)
+        metrics |= {f"{label}.{name}": value for name, value in (ranked | pooled).items()}
+        intervals |= {f"{label}.{name}": interval for name, interval in pooled_intervals.items()}
         refused |= {f"{label}.{name}": reason for name, reason in reasons.items()}
     num_edges = _num_edges(labelled[sides[0].label])
     if with_loss:
@@ -232,27 +235,27 @@ def summarise(
 def bucket_figures(
     groups: GroupStats, pools: SortedPools, sides: tuple[Side, ...], path_index: int, bucket: Bucket, *, with_loss: bool
 ) -> tuple[int, Metrics]:
-    """Return the number of edges of a bucket, and what follows from the sums of both its sides.
+    """Return a bucket's number of edges, and the metrics that follow from the sums of both its sides.
 
-    That is mean ranks, mean reciprocal ranks, hits, both AUCs and the loss: little for each of very many buckets.
+    These are mean ranks, mean reciprocal ranks, hits, both AUCs and the loss: few, as there may be many buckets.
     """
     keys = [GroupKey(path_index, bucket, side) for side in sides]
-    of_both = [key for key in keys if key.side.is_in("both")]
-    stats = groups.rank_stats(of_both)
+    both_keys = [key for key in keys if key.side.is_in("both")]
+    stats = groups.rank_stats(both_keys)
     num_edges = _num_edges(groups.rank_stats(keys[:1]))
-    auc = pools.auc(of_both, with_error=False)
+    auc = pools.auc(both_keys, with_error=False)
     metrics = rank_metrics(stats.total, stats.layout.cutoffs) | {"auc": None if auc is None else auc.value}
     return num_edges, metrics | ({"loss": mean_loss(stats, num_edges)} if with_loss else {})
 
 
-def _num_edges(of_side: RankStats) -> int:
-    return of_side.total("num_queries") + of_side.total("num_outside")
+def _num_edges(stats: RankStats) -> int:
+    return stats.total("num_queries") + stats.total("num_outside")
 
 
 def _pool_metrics(
     pools: SortedPools, keys: Sequence[GroupKey], selection: Selection
 ) -> tuple[Metrics, dict[str, dict[str, float]], dict[str, str]]:
-    """Return what follows from the scores of some groups, the intervals of estimates, and why metrics are None."""
+    """Return the metrics of some groups' pooled scores, the intervals of estimates, and why metrics are None."""
     names = [*(NAMES if selection.classification else ()), *(f"{POOLED_HITS}{k}" for k in selection.pooled_cutoffs)]
     counts = pools.counts(keys)
     if counts is not None:
@@ -268,10 +271,10 @@ def _pool_metrics(
     if sample.reason:
         return {**dict.fromkeys(names), **metrics}, intervals, dict.fromkeys(names, sample.reason)
     pool = pools.union(keys)
-    of_classifier, of_estimates = pooled_classification(pool, sample) if selection.classification else ({}, {})
+    classifier, estimated = pooled_classification(pool, sample) if selection.classification else ({}, {})
     hits = pooled_hits(pool, selection.pooled_cutoffs)
     refused = {} if sample.design is None else dict.fromkeys(hits, OF_SAMPLED_EDGES)
-    return metrics | of_classifier | hits | dict.fromkeys(refused), intervals | of_estimates, refused
+    return metrics | classifier | hits | dict.fromkeys(refused), intervals | estimated, refused
 
 
 def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
@@ -302,11 +305,11 @@ def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
     return found
 
 
-# Statistics of groups of queries -> macro averages: every query key, or every relation, counts alike.
+# Statistics of groups of queries -> macro averages: every query key, or every relation, counts equally.
 #
 # Both are weighted means over queries: a query weighs 1 / (how many evaluated edges share its key), as in PyKEEN's
-# MacroRankBasedEvaluator, or 1 / (queries of its relation). Queries of one weight are added up before they are weighed,
-# and weights enter as exact fractions; each metric is rounded once. Definitions are in docs/metrics.md.
+# MacroRankBasedEvaluator, or 1 / (queries of its relation). Queries of equal weight are added up before
+# weighting. Weights are exact fractions, and each metric is rounded once. Definitions are in docs/metrics.md.
 
 
 def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
@@ -314,12 +317,12 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
 
     Keys are those of metrics.json. `both` pools the queries of the enabled sides, so a side counts in proportion to
     its distinct keys. `count` is the number of queries. `<side>.query_auc` leaves out queries without competitors;
-    `<side>.auc` is None: the pools of scores do not know the keys.
+    `<side>.auc` is None, because pooled scores are not kept by key.
     """
-    rows = [(frequency, by_label(of_side, sides)) for frequency, of_side in grouped.rows(KEY_FREQUENCY).items()]
+    rows = [(frequency, by_label(by_side, sides)) for frequency, by_side in grouped.rows(KEY_FREQUENCY).items()]
     metrics: Metrics = {}
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
-        sums = weighted_sums(grouped.layout, [(frequency, of[label]) for frequency, of in rows]).__getitem__
+        sums = weighted_sums(grouped.layout, [(frequency, stats[label]) for frequency, stats in rows]).__getitem__
         found = all_weighted_metrics(sums, grouped, tuple(side for side in sides if side.is_in(label)))
         found |= {"query_auc": query_mean(sums, QUERY_AUC, RankType.REALISTIC), "auc": None}
         metrics |= {f"{label}.{name}": value for name, value in found.items()}
@@ -329,32 +332,36 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
 def macro_over_relations(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     """Return the unweighted means over relations of each relation's metrics.
 
-    Relations without queries of the side are left out, for `query_auc` those without competitors. `both` pools the
-    queries of a relation's sides. `count` is the number of queries.
+    Relations without queries of the side are left out; `query_auc` leaves out those without competitors. `both` pools
+    the queries of a relation's sides. `count` is the number of queries.
     """
-    rows = [by_label(of_side, sides) for of_side in grouped.rows(RELATION).values()]
+    rows = [by_label(by_side, sides) for by_side in grouped.rows(RELATION).values()]
     metrics: Metrics = {}
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
-        of_label = [of_labels[label] for of_labels in rows]
-        sums, of_competing = (
-            weighted_sums(grouped.layout, [(stats.total(column), stats) for stats in of_label if stats.total(column)])
+        by_relation = [stats[label] for stats in rows]
+        sums, competing_sums = (
+            weighted_sums(
+                grouped.layout, [(stats.total(column), stats) for stats in by_relation if stats.total(column)]
+            )
             for column in (QUERIES, COMPETING_QUERIES)
         )
         found = rank_metrics(sums.__getitem__, grouped.layout.cutoffs)
-        found |= {f"{rank_type.value}.count": sum(of.total(QUERIES) for of in of_label) for rank_type in RankType}
-        found |= {"query_auc": query_mean(of_competing.__getitem__, QUERY_AUC, RankType.REALISTIC), "auc": None}
+        found |= {
+            f"{rank_type.value}.count": sum(stats.total(QUERIES) for stats in by_relation) for rank_type in RankType
+        }
+        found |= {"query_auc": query_mean(competing_sums.__getitem__, QUERY_AUC, RankType.REALISTIC), "auc": None}
         metrics |= {f"{label}.{name}": value for name, value in found.items()}
     return metrics
 
 
 def weighted_sums(layout: StatsLayout, rows: Sequence[tuple[int, RankStats]]) -> dict[str, int]:
-    """Sum each column over its rows' divisors, times a common multiple of these.
+    """Sum each column, divided by its row's divisor, times a common multiple of the divisors.
 
     Args:
         layout: of the columns.
-        rows: (divisor, queries of which each weighs 1 / divisor).
+        rows: (divisor, statistics of queries that each weigh 1 / divisor).
     """
-    by_divisor = grouped(rows)  # few: the multiple has many digits
+    by_divisor = grouped(rows)  # fewer terms, because the multiple has many digits
     multiple = lcm(*by_divisor)
     sums = dict.fromkeys(layout.names, 0)
     for divisor, parts in by_divisor.items():

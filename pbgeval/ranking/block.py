@@ -1,8 +1,8 @@
-"""Prepared queries and the candidates that they meet -> what a backend is asked to count, and what it found.
+"""The request to a backend, prepared queries and their candidates, and its result.
 
-A block is B grids of queries and candidates. Where all queries meet the same candidates B is 1; where candidates are
-sampled each chunk is a grid. Which cells are special is decided here, on the host; how scores are made and compared is
-the backend's business alone (`backend`).
+A block is B grids of queries and candidates. If all queries share their candidates, B is 1; if candidates are sampled,
+each chunk is a grid. The host decides here which cells are special. The backend alone decides how scores are made and
+compared (`backend`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pbgeval.stats.ranks import QueryCounts
 
 
 class NotANumberError(Exception):
-    """A score that is not a number; whoever made the block knows what its rows and columns are."""
+    """A score is not a number; the caller translates `row` and `column` into a query and a candidate."""
 
     def __init__(self, row: int, column: int) -> None:
         super().__init__(row, column)
@@ -40,7 +40,7 @@ class QueryRows:
 
     rows_BKD: Tensor
     row_Q: Tensor  # int64, on the CPU, ascending: each query's row among all B * K
-    # What candidates are compared with, of all queries; None: each query's own cell in the block.
+    # True scores to compare candidates with, of all queries; None: read each query's own cell in the block.
     true: TrueScores | CertifiedTrue | None
     certified: CertifiedComparator | None = None
     each_own: bool = False  # whether each query has a row of its own, in order
@@ -66,14 +66,14 @@ class QueryRows:
 
     @cached_property
     def prepared(self) -> PreparedRows:
-        """What fast products make of the rows, if ranks are certified."""
-        assert self.certified is not None, "the caller has asked"
+        """The rows in the form that fast products use; only for certified ranks."""
+        assert self.certified is not None, "the caller has checked"
         return PreparedRows(self.certified, self.rows_BKD, of_queries=True)
 
 
 @frozen(eq=False)
 class CandidateRows:
-    """Prepared rows of candidates; what blocks that meet the same ones need of them is made once."""
+    """Prepared rows of candidates; values derived from them are cached for all blocks that share them."""
 
     rows_BCD: Tensor
     certified: CertifiedComparator | None = None
@@ -94,8 +94,8 @@ class CandidateRows:
 
     @cached_property
     def prepared(self) -> PreparedRows:
-        """What fast products make of the rows, if ranks are certified."""
-        assert self.certified is not None, "the caller has asked"
+        """The rows in the form that fast products use; only for certified ranks."""
+        assert self.certified is not None, "the caller has checked"
         return PreparedRows(self.certified, self.rows_BCD, of_queries=False)
 
     @cached_property
@@ -109,20 +109,20 @@ class CandidateRows:
         return device_scores.Columns.from_rows(self.rows_BCD[0], row_hashes(self.rows_BCD[0]))
 
     def between(self, start: int, stop: int) -> CandidateRows:
-        """Return some of the columns."""
+        """Return the columns from `start` up to `stop`."""
         return CandidateRows(self.rows_BCD[:, start:stop], self.certified)
 
 
 @frozen(eq=False)
 class Block:
-    """What a backend is asked to count. Cells are on the CPU, columns are numbered within a grid."""
+    """The queries and candidates to count. Cells are on the CPU; columns are numbered within a grid."""
 
     queries: QueryRows
     candidates: CandidateRows
-    own_Q: Tensor  # column of each query's true entity, which does not compete; out of range where it is none of these
+    own_Q: Tensor  # column of each query's true entity, which does not compete; out of range if it is no candidate
     known: CellIndex | None  # (row, column) of known answers, each once, by row; None: nothing is filtered
-    excluded: CellIndex | None = None  # (query, column) of others that do not compete, each once, none of them known
-    read: CellIndex | None = None  # (row, column), by row, of cells whose scores are asked for; None: of none
+    excluded: CellIndex | None = None  # (query, column) of other noncompeting cells, each once, none known
+    read: CellIndex | None = None  # (row, column), by row, of the cells whose scores are requested; None: no cells
 
     @property
     def device(self) -> torch.device:
@@ -150,12 +150,12 @@ class Block:
 
     @property
     def may_overflow(self) -> bool:
-        """Whether a score might not be a number."""
+        """Whether overflow might make a score not a number."""
         width = self.queries.rows_BKD.shape[2]
         return not overflow_is_impossible(self.queries.largest, self.candidates.largest, width)
 
     def between(self, start: int, stop: int) -> Block:
-        """Return the part of a block of one grid that some columns are, without the cells that are read."""
+        """Return the columns from `start` up to `stop` of a block of one grid, without cells to read."""
         known = self.known
         if known is not None:
             here = (known[1] >= start) & (known[1] < stop)
@@ -167,26 +167,26 @@ class Block:
 
 @frozen(eq=False)
 class Counted:
-    """What a backend found."""
+    """The result of counting a block."""
 
     counts: QueryCounts
     true_Q: Tensor  # the score of each query's true entity, as it was compared or as it is reported
-    read_P: Tensor  # scores of the cells that were asked for
+    read_P: Tensor  # scores of the requested cells
     # (query, column) of cells that count as tied until they are decided, if ranks are certified; None: too many to list
     open: CellIndex | None
-    scores_KC: Tensor | None  # all of them, if the backend keeps them
+    scores_KC: Tensor | None  # all scores, if the backend keeps them
 
 
 @frozen(eq=False)
 class ChunkLists:
-    """Chunks of edges that share lists of candidates, by their ids, for a backend that gathers rows by itself."""
+    """Chunks of edges and their shared lists of candidates, as ids, for a backend that gathers rows itself."""
 
     scorer: EdgeScorer
     tables: Mapping[Side, EntityTable]
-    ids: Mapping[Side, Tensor]  # (B, K) by end: the lists where it is hidden, else the chunks' own entities
+    ids: Mapping[Side, Tensor]  # (B, K): the lists of a hidden side, else the chunks' own entities
     hidden: tuple[Side, ...]  # the sides that queries hide
     rel_BQ: Tensor | None  # None: relations are not dynamic
-    shape: torch.Size  # chunks, queries of each
+    shape: torch.Size  # (chunks, queries per chunk)
     begin_with_own: bool  # whether lists begin with the chunk's own entities
 
     @property
@@ -200,11 +200,11 @@ class ChunkLists:
 
 @frozen(eq=False)
 class ListCells:
-    """The cells of lists that are special, (query, column), by query; and whose true scores are read."""
+    """The special cells of lists, (query, column), by query; and which true scores are read."""
 
-    excluded: CellIndex  # do not compete
+    excluded: CellIndex  # cells that do not compete
     known: CellIndex  # known answers, none of them excluded
-    read: CellIndex  # their scores are asked for
+    read: CellIndex  # cells whose scores are requested
     true_is_read_Q: Tensor | None  # None: all
 
 
@@ -212,5 +212,5 @@ NO_LIST_CELLS = ListCells(NO_CELLS, NO_CELLS, NO_CELLS, None)
 
 
 def moved(cells: CellIndex, device: torch.device) -> CellIndex:
-    """Return cells on a device."""
+    """Move cells to a device."""
     return cells[0].to(device), cells[1].to(device)

@@ -1,8 +1,9 @@
-"""Fast scores with bounds -> the counts of exact arithmetic: what the bounds leave open is decided pair by pair.
+"""Fast scores with error bounds -> the counts of exact arithmetic.
 
-A score above the true score by more than both can be off is better, one as far below is worse, whatever rounds how.
-Scores in between are counted apart by the same loops (as if they tied), found, and decided: in float64 where its own
-bound allows, else exactly. So the integers do not depend on the product, its block or the hardware.
+A candidate is better if its score exceeds the true score by more than both error bounds together, and worse if it is as
+far below, however the scores were rounded. Cells in between are open: they are first counted as ties, then decided pair
+by pair, in float64 where its error bound allows, else exactly. So counts do not depend on the product, its blocks or
+the hardware.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from pbgeval.stats.ranks import QueryCounts, RankCounts
 def limits(
     offset_and_error_K: tuple[Tensor, Tensor], true: CertifiedTrue, row_Q: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Return above which score of a block a candidate is better, and below which it is worse, in the scores' type.
+    """Return the scores above which a candidate is better and below which it is worse, in the scores' type.
 
     Args:
         offset_and_error_K: of the block's rows.
-        true: what candidates are compared with.
+        true: true scores to compare candidates with.
         row_Q: row of each query.
         dtype: of the block's scores.
     """
     offset_K, error_K = offset_and_error_K
     middle_Q = true.score_Q + offset_K[row_Q]
-    # The last term allows for the roundings of these lines.
+    # The last term covers the rounding errors of these lines.
     width_Q = (true.error_Q + error_K[row_Q]) * (1 + 2.0**-40) + middle_Q.abs() * 2.0**-50
     return _rounded(middle_Q + width_Q, dtype, torch.inf), _rounded(middle_Q - width_Q, dtype, -torch.inf)
 
 
 def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
-    """Round numbers in one direction."""
+    """Convert numbers to a type, rounding toward plus or minus infinity."""
     rounded_Q = x_Q.to(dtype)
     short_Q = rounded_Q.double() < x_Q if towards > 0 else rounded_Q.double() > x_Q
     return torch.where(short_Q, torch.nextafter(rounded_Q, torch.full_like(rounded_Q, towards)), rounded_Q)
@@ -54,11 +55,11 @@ def decide(
     """Return whether candidates score higher (1), the same (0) or lower (-1) than true entities, int8 (P,).
 
     Args:
-        comparator: what scores are.
-        queries: prepared rows, and the one of each pair.
-        candidates: prepared rows, and the one of each pair.
-        true: of all queries.
-        query_P: the query of each pair, whose true entity is meant.
+        comparator: defines the scores.
+        queries: prepared rows, and each pair's index among them.
+        candidates: prepared rows, and each pair's index among them.
+        true: true scores of all queries.
+        query_P: each pair's index among the true scores.
     """
     parts = [torch.empty(0, dtype=torch.int8, device=query_P.device)]
     sizes = sizes_on(query_P.device)
@@ -66,15 +67,15 @@ def decide(
     for start in range(0, query_P.numel(), step):
         pairs = slice(start, start + step)
         query = query_P[pairs]
-        of_queries, of_candidates = (queries[0], queries[1][pairs]), (candidates[0], candidates[1][pairs])
-        score_P, error_P = comparator.pair_scores_in_float64(of_queries, of_candidates)
+        pair_queries, pair_candidates = (queries[0], queries[1][pairs]), (candidates[0], candidates[1][pairs])
+        score_P, error_P = comparator.pair_scores_in_float64(pair_queries, pair_candidates)
         gap_P = score_P - true.score_Q[query]
         signs_P = gap_P.sign().to(torch.int8)
         bound_P = (error_P + true.error_Q[query]) * (1 + 2.0**-40)
-        # Where neither can be off, equal numbers are equal scores.
+        # If neither score has an error, equal numbers are equal scores.
         open_P = ((gap_P.abs() <= bound_P) & (bound_P > 0)).nonzero().squeeze(1)
         if open_P.numel():
-            query_PL, candidate_PL = (rows[index[open_P]] for rows, index in (of_queries, of_candidates))
+            query_PL, candidate_PL = (rows[index[open_P]] for rows, index in (pair_queries, pair_candidates))
             exact_P = comparator.signs(query_PL, candidate_PL, true.rows_QL[query[open_P]])
             signs_P[open_P] = torch.from_numpy(exact_P).to(signs_P.device)
         with comparator.lock:
@@ -84,7 +85,7 @@ def decide(
 
 
 def with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> RankCounts:
-    """Return counts in which the undecided candidates, counted as tied, are what they were found to be."""
+    """Return counts in which open cells, counted as tied before, are counted by their decided signs."""
     decided = count_compared(query_P, signs_P > 0, signs_P == 0, counts.better_Q.numel())
     tied_Q = counts.tied_Q - decided.num_competitors_Q + decided.tied_Q
     return RankCounts(counts.better_Q + decided.better_Q, tied_Q, counts.num_competitors_Q)
@@ -96,12 +97,12 @@ def with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> Rank
 def cells_between(block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts) -> CellIndex:
     """Return (query, column) of the cells between the limits of their query, which were counted as tied."""
     queries = block.queries
-    # A GPU is not asked which queries have any.
+    # Check all queries on a GPU, but only those with ties on a CPU.
     open_Q = torch.arange(queries.num_queries, device=scores_KC.device)
     if scores_KC.device.type == "cpu":
         open_Q = counts.raw.tied_Q.nonzero().squeeze(1)
     scores_OC = scores_KC[queries.row_on_device_Q[open_Q]]
-    high_O1, low_O1, own_O1 = (of_Q[open_Q].unsqueeze(1) for of_Q in (high_Q, low_Q, block.own_on_device_Q))
+    high_O1, low_O1, own_O1 = (values_Q[open_Q].unsqueeze(1) for values_Q in (high_Q, low_Q, block.own_on_device_Q))
     is_open_OC = (scores_OC <= high_O1) & (scores_OC >= low_O1)
     is_open_OC &= torch.arange(block.num_columns, device=open_Q.device) != own_O1
     at, column_P = is_open_OC.nonzero(as_tuple=True)
@@ -115,13 +116,13 @@ def cells_between(block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor
 def decided(
     queries: QueryRows, candidates: CandidateRows, counts: QueryCounts, cells: CellIndex, known: CellIndex | None
 ) -> QueryCounts:
-    """Return counts in which the cells that no bound decides are what exact arithmetic says.
+    """Decide the cells that error bounds leave open, and return the exact counts.
 
     Args:
-        queries: of the counts.
-        candidates: that they meet.
-        counts: as far as bounds decide.
-        cells: (query, column) of those that were counted as tied.
+        queries: the queries of the counts.
+        candidates: their candidates.
+        counts: counts in which open cells are tied.
+        cells: (query, column) of the open cells.
         known: (row, column) of the known answers, on the device; None: no filter.
     """
     query_P, column_P = cells
@@ -146,29 +147,31 @@ def signs_of(queries: QueryRows, candidates: CandidateRows, query_P: Tensor, col
 
 @define(eq=False)
 class UndecidedCells:
-    """What bounds leave open in blocks of some queries with parts of some candidates, to be decided together."""
+    """The open cells of blocks that share queries and have different columns, to be decided together."""
 
     queries: QueryRows
     candidates: CandidateRows  # of all blocks
-    _counts: list[QueryCounts] = field(factory=list, init=False)  # as far as bounds decide
+    _counts: list[QueryCounts] = field(factory=list, init=False)  # open cells count as tied
     _cells: list[CellIndex] = field(factory=list, init=False)
     _known: list[CellIndex] = field(factory=list, init=False)
 
     def add(self, counts: QueryCounts, cells: CellIndex, known: CellIndex | None, first_column: int) -> QueryCounts:
-        """Add a block that begins with a column; return the counts of all that waits, if many cells are open."""
+        """Add a block that begins with a column; once many cells are open, decide and return all counts so far."""
         self._counts.append(counts)
         for listed, new in ((self._cells, cells), *([] if known is None else [(self._known, known)])):
             listed.append((new[0], new[1] + first_column))
         num_open = sum(query_P.numel() for query_P, _ in self._cells)
         is_full = num_open >= sizes_on(self.candidates.rows_BCD.device).decided_pairs
-        return self.decide() if is_full else self._nothing()
+        return self.decide() if is_full else self._zero_counts()
 
     def decide(self) -> QueryCounts:
-        """Return the counts of the blocks added since the last time."""
-        counts = sum(self._counts, start=self._nothing())
+        """Decide the blocks added since the last decision, and return their counts."""
+        counts = sum(self._counts, start=self._zero_counts())
         if self._cells:
             cells, known = (
-                None if not listed else (torch.cat([of[0] for of in listed]), torch.cat([of[1] for of in listed]))
+                None
+                if not listed
+                else (torch.cat([rows for rows, _ in listed]), torch.cat([columns for _, columns in listed]))
                 for listed in (self._cells, self._known)
             )
             assert cells is not None, "there are blocks"
@@ -177,5 +180,5 @@ class UndecidedCells:
             listed.clear()
         return counts
 
-    def _nothing(self) -> QueryCounts:
+    def _zero_counts(self) -> QueryCounts:
         return QueryCounts.unfiltered(RankCounts.zero(self.queries.num_queries, self.candidates.rows_BCD.device))

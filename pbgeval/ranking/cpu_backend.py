@@ -1,4 +1,4 @@
-"""Blocks -> counts on a CPU, by compiled loops where they serve and are worth loading."""
+"""Blocks -> counts on a CPU, by compiled loops where they apply and are worth loading."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts
 
-# Of the candidates that the compiled loop counts at a time: enough that calls of Python cost nothing beside it, few
-# enough that what is made of them needs little room.
+# Size of the candidates that one call of the compiled loop counts: large enough to hide the cost of the Python call,
+# small enough that arrays derived from the candidates need little memory.
 BYTES_PER_BLOCK = 1 << 24
-JIT_MIN_CELLS = 1 << 18  # of the first block for which numba is imported
-MAX_OPEN = 1 << 18  # cells of a block that are listed at once; changes no number
-# Of cells, by a product in bfloat16: deciding one takes as long as hundreds of products.
+JIT_MIN_CELLS = 1 << 18  # cells in the smallest first block for which numba is imported
+MAX_OPEN = 1 << 18  # open cells that are listed for a block; does not change the results
+# Largest share of cells that a bfloat16 product may leave open: deciding one takes as long as hundreds of products.
 MAX_OPEN_SHARE = 2.0**-9
 
 
 @frozen(eq=False)
 class CpuBackend(TorchBackend):
-    """Counts inner products by a loop that forgets the scores, and other scores by a loop over their rows."""
+    """Counts inner products in a loop that stores no scores, and other scores in a loop over their rows."""
 
     counts_products: bool  # whether blocks are counted by the loop that also multiplies
     bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)
 
     @classmethod
     def of_scorer(cls, scorer: EdgeScorer, dtype: torch.dtype, *, keeps_scores: bool, num_cells: int) -> CpuBackend:
-        """Decide whether a loop multiplies; few cells do not pay for loading it."""
+        """Return the backend of a scorer; with few cells, the loop that multiplies is not worth loading."""
         comparator, certified = scorer.comparator, scorer.certified
         is_product = comparator.is_inner_product and dtype is torch.float32
         counts_products = (
@@ -54,8 +54,8 @@ class CpuBackend(TorchBackend):
     def candidates_per_block(self, num_candidates: int, num_columns: int, num_tasks: int, *, with_loss: bool) -> int:
         if with_loss or not self.counts_products or isinstance(self.comparator, ScorerComparator):
             return super().candidates_per_block(num_candidates, num_columns, num_tasks, with_loss=with_loss)
-        most = max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1)
-        return min(-(-num_candidates // (num_tasks * COLUMNS_AT_A_TIME)), most) * COLUMNS_AT_A_TIME
+        max_steps = max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1)
+        return min(-(-num_candidates // (num_tasks * COLUMNS_AT_A_TIME)), max_steps) * COLUMNS_AT_A_TIME
 
     def count(self, block: Block) -> Counted:
         counted = None
@@ -66,21 +66,21 @@ class CpuBackend(TorchBackend):
                 counted = self._count_products(block)
         return super().count(block) if counted is None else counted
 
-    def _gathers(self, lists: ChunkLists) -> bool:
-        """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
+    def _can_gather(self, lists: ChunkLists) -> bool:
+        """Return whether a loop can gather rows from the tables, and only counts and a few scores are requested."""
         scorer, tables = lists.scorer, lists.tables.values()
         tensors = [
             *(table.embeddings_ND for table in tables),
             *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
         ]
-        parameters = [value for of_side in scorer.parameters.values() for value in of_side.values()]
+        parameters = [value for by_name in scorer.parameters.values() for value in by_name.values()]
         lengths = [lists.ids[side].shape[1] for side in lists.hidden]
         loop = count_gathered if self.certified is None else count_gathered_exactly
         return (
             (not self.keeps_scores and lists.begin_with_own)
             and (self.comparator.name == "dot" and not self.comparator.bias and scorer.operator in OPERATORS)
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
-            # A translation that acts on queries adds a constant to their scores, which the loop does not know.
+            # A translation that acts on queries adds a constant to their scores, which the loop does not compute.
             and (self.certified is None or scorer.dynamic or scorer.operator != "translation")
             and max(lengths) <= counting.MAX_CANDIDATES
             and not any(table.featurized or table.max_norm is not None for table in tables)
@@ -94,7 +94,7 @@ class CpuBackend(TorchBackend):
         )
 
     def count_lists(self, lists: ChunkLists, cells_of: Callable[[Side], ListCells]) -> dict[Side, Counted] | None:
-        if not self._gathers(lists):
+        if not self._can_gather(lists):
             return None
         cells = {side: cells_of(side) for side in lists.hidden}
         chunks = GatheredChunks(lists, cells) if self.certified is None else ExactChunks(lists, cells, self.certified)
@@ -104,12 +104,14 @@ class CpuBackend(TorchBackend):
         return {side: chunks.found(side) for side in lists.hidden}
 
     def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
-        # Columns must lie next to each other.
+        # The loop needs the columns of a row to be adjacent.
         is_by_row = scores_KC.stride(1) == 1 or scores_KC.shape[1] <= 1
         num_cells = block.queries.num_queries * scores_KC.shape[1]
         if is_by_row and count_rows.is_worth_compiling(num_cells, JIT_MIN_CELLS):
-            of_queries = high_Q, low_Q, block.own_Q
-            return cpu_counting.count_scores(scores_KC, of_queries, block.queries.row_Q, block.excluded, block.known)
+            limits_and_own = high_Q, low_Q, block.own_Q
+            return cpu_counting.count_scores(
+                scores_KC, limits_and_own, block.queries.row_Q, block.excluded, block.known
+            )
         return super().count_scores(block, scores_KC, high_Q, low_Q)
 
     def _count_products(self, block: Block) -> Counted:
@@ -126,7 +128,7 @@ class CpuBackend(TorchBackend):
         return Counted(counts + self.duplicates_tie(block, true), true.score_Q, read_P, counting.NO_CELLS, None)
 
     def _count_products_between_limits(self, block: Block) -> Counted | None:
-        """Count as far as the bounds of a product decide: bfloat16's where that is faster, else float32's."""
+        """Count the cells that error bounds decide, in bfloat16 where that is faster, else in float32."""
         queries, use = block.queries, self.bfloat16
         num_cells = queries.num_queries * block.num_columns
         if use.num_given_up <= 2 + use.num_blocks // 2 and cpu_counting.multiplies_bfloat16():
@@ -138,19 +140,19 @@ class CpuBackend(TorchBackend):
                 if counted.open is not None:
                     return counted
         operands = operands_of(queries.prepared, block.candidates.prepared)
-        # There is room at least for a column.
+        # The list holds at least one column.
         return None if operands is None else self._count_operands(block, operands, max(MAX_OPEN, queries.num_queries))
 
-    def _count_operands(self, block: Block, operands: Operands, most_open: int) -> Counted:
+    def _count_operands(self, block: Block, operands: Operands, max_open: int) -> Counted:
         queries, true = block.queries, block.queries.true
         assert isinstance(true, CertifiedTrue), "ranks are certified"
-        offset_K, error_K = (of.flatten() for of in operands.kind.bounds(operands.queries, operands.candidates))
+        offset_K, error_K = (bound.flatten() for bound in operands.kind.bounds(operands.queries, operands.candidates))
         counts, cells, read_P = cpu_counting.count(
             operands.queries.rows_NW[0],
             operands.candidates.rows_NW[0],
             limits((offset_K, error_K), true, queries.row_Q, queries.rows_BKD.dtype),
             (queries.row_Q, block.own_Q),
             block.known,
-            room_for_open=most_open,
+            room_for_open=max_open,
         )
         return Counted(counts, true.value_Q, read_P, cells, None)

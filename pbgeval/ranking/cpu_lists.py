@@ -1,7 +1,7 @@
 """Tables and lists of sampled candidates -> counts, by compiled loops that gather, transform, multiply and compare.
 
-Rows and scores of a chunk stay in a core's cache; as blocks of tensors they would go through memory four times. The
-fast path of `sampled` for operators and comparators whose prepared rows are the table's own, elementwise transformed.
+This is the fast path of `sampled` for operators and comparators that prepare a table's rows elementwise. A chunk's rows
+and scores stay in a core's cache; as blocks of tensors they would pass through memory four times.
 """
 
 from __future__ import annotations
@@ -33,78 +33,78 @@ from pbgeval.scoring.fast_products import grid_bits, product_error
 from pbgeval.scoring.product import longest_inner, size_in_chunks
 from pbgeval.stats.ranks import QueryCounts
 
-# What the loop knows of operators: their code, and which parameters it reads.
+# The operators that the loop supports: their code, and the parameters that it reads.
 OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "none": (IDENTITY, ()),
     "diagonal": (DIAGONAL, ("diagonal",)),
     "translation": (TRANSLATION, ("translation",)),
     "complex_diagonal": (COMPLEX, ("real", "imag")),
 }
-OPEN_PER_QUERY = 1  # so many cells on average may stay open in float64; changes no number
-Arrays = tuple[Any, ...]  # as the loop takes them
+OPEN_PER_QUERY = 1  # cells that may stay open in float64, on average; does not change the results
+Arrays = tuple[Any, ...]  # arguments of the loop
 
 
 @frozen(eq=False)
 class _Sizes:
     """How chunks are laid out for products."""
 
-    num_queries: int  # of a chunk
-    lengths: tuple[int, int]  # of the lists by the side that is hidden; 0: it is not
+    num_queries: int  # per chunk
+    lengths: tuple[int, int]  # of the lists by hidden side; 0: the side is not hidden
     rows: int  # of a product, with padding
     columns: tuple[int, int]  # of a product on each side, with padding
     dimension: int
 
     @classmethod
-    def of_lists(cls, lists: ChunkLists) -> _Sizes:
+    def from_lists(cls, lists: ChunkLists) -> _Sizes:
         table_ND, (_, num_queries) = lists.tables[Side.LHS].embeddings_ND, lists.shape
         lhs, rhs = (lists.ids[side].shape[1] if side in lists.hidden else 0 for side in ENDS)
         lhs_columns, rhs_columns = (size_in_chunks(length, table_ND) if length else 0 for length in (lhs, rhs))
         rows = size_in_chunks(num_queries, table_ND)
         return cls(num_queries, (lhs, rhs), rows, (lhs_columns, rhs_columns), table_ND.shape[1])
 
-    def rows_of(self, lists: ChunkLists) -> list[tuple[int, int]]:
-        """Return the shapes of the rows that are gathered on both sides; those beyond the lists pad products."""
+    def row_shapes(self, lists: ChunkLists) -> list[tuple[int, int]]:
+        """Return the shape of the gathered rows on each side; rows beyond the lists pad products."""
         return [
             (max(columns, self.rows, lists.ids[side].shape[1]), self.dimension)
             for side, columns in zip(ENDS, self.columns, strict=True)
         ]
 
     def multiplications(self, routine: blas.Gemm) -> Arrays:
-        """Return what the routine is handed on each side."""
+        """Return the arguments of the multiplication on each side."""
         inner = longest_inner(self.dimension)
-        return tuple(routine.multiplication(self.rows, of, self.dimension, inner) for of in self.columns)
+        return tuple(routine.multiplication(self.rows, columns, self.dimension, inner) for columns in self.columns)
 
 
 @frozen(eq=False)
 class GatheredChunks:
-    """Chunks of edges that share lists, and what is found about their queries."""
+    """Chunks of edges that share lists, and the results of their queries."""
 
     lists: ChunkLists
     cells: Mapping[Side, ListCells]
-    _results: dict[Side, Arrays] = field(init=False)  # by the side that queries hide, as the loop takes them
+    _results: dict[Side, Arrays] = field(init=False)  # by hidden side, as arguments of the loop
 
     @_results.default
-    def _room(self) -> dict[Side, Arrays]:
-        num_queries, room = self.lists.num_queries, {}
+    def _allocate_results(self) -> dict[Side, Arrays]:
+        num_queries, results = self.lists.num_queries, {}
         for side in ENDS:
             cells = self.cells.get(side, NO_LIST_CELLS)
-            room[side] = (
+            results[side] = (
                 np.empty(num_queries, np.float32),
-                *_cells_of(cells, num_queries, self.lists.ids[side].shape[1], np.float32),
+                *_cell_arrays(cells, num_queries, self.lists.ids[side].shape[1], np.float32),
                 np.zeros((6, num_queries), np.int64),
             )
-        return room
+        return results
 
     def count(self, chunks: tuple[int, int]) -> bool:
-        """Count the queries of chunks `first` to `stop`; threads may count other chunks meanwhile.
+        """Count the queries of chunks `first` to `stop`; other threads may count other chunks at the same time.
 
         Returns:
-            Whether all scores are numbers and their sums too; if not, what was found is of no use.
+            Whether all scores and their sums are finite; if not, the results are invalid.
         """
-        lists, sizes, routine = self.lists, _Sizes.of_lists(self.lists), blas.find_sgemm()
-        assert routine is not None, "the caller has asked"
+        lists, sizes, routine = self.lists, _Sizes.from_lists(self.lists), blas.find_sgemm()
+        assert routine is not None, "the caller has checked"
         code, names = OPERATORS[lists.scorer.operator]
-        lhs_shape, rhs_shape = sizes.rows_of(lists)
+        lhs_shape, rhs_shape = sizes.row_shapes(lists)
         scores_P, lhs_KD, rhs_KD, of_rhs_KD, query_RD = blas.aligned_zeros(
             [(sizes.rows * max(sizes.columns),), lhs_shape, rhs_shape, rhs_shape, (sizes.rows, sizes.dimension)]
         )
@@ -116,8 +116,8 @@ class GatheredChunks:
                 tuple(_parameters(lists.scorer.parameters.get(side, {}), names, np.float32) for side in ENDS),
                 chunks,
                 tuple(
-                    ((sizes.num_queries, of), *self._results[side])
-                    for side, of in zip(ENDS, sizes.lengths, strict=True)
+                    ((sizes.num_queries, length), *self._results[side])
+                    for side, length in zip(ENDS, sizes.lengths, strict=True)
                 ),
                 ((lhs_KD, rhs_KD), of_rhs_KD, query_RD, scores_P),
             )
@@ -132,41 +132,41 @@ class GatheredChunks:
 
 @frozen(eq=False)
 class ExactChunks:
-    """The same chunks, whose queries are counted in exact arithmetic but for the cells that stay open."""
+    """Chunks whose queries are counted in exact arithmetic, except for the cells that stay open."""
 
     lists: ChunkLists
     cells: Mapping[Side, ListCells]
     certified: CertifiedComparator
-    _results: dict[Side, Arrays] = field(init=False)  # by the side that queries hide, as the loop takes them
-    _open: list[Mapping[Side, CellIndex]] = field(factory=list, init=False)  # of the chunks of a thread
+    _results: dict[Side, Arrays] = field(init=False)  # by hidden side, as arguments of the loop
+    _open: list[Mapping[Side, CellIndex]] = field(factory=list, init=False)  # one for each thread's chunks
 
     @_results.default
-    def _room(self) -> dict[Side, Arrays]:
-        num_queries, room = self.lists.num_queries, {}
+    def _allocate_results(self) -> dict[Side, Arrays]:
+        num_queries, results = self.lists.num_queries, {}
         for side in ENDS:
             cells = self.cells.get(side, NO_LIST_CELLS)
             read_Q = np.ones(num_queries, bool) if cells.true_is_read_Q is None else cells.true_is_read_Q.numpy()
-            room[side] = (
+            results[side] = (
                 (read_Q, np.zeros(num_queries, np.float64)),
-                *_cells_of(cells, num_queries, self.lists.ids[side].shape[1], np.float64),
+                *_cell_arrays(cells, num_queries, self.lists.ids[side].shape[1], np.float64),
                 np.zeros((6, num_queries), np.int64),
             )
-        return room
+        return results
 
     def count(self, chunks: tuple[int, int]) -> bool:
-        """Count the queries of chunks `first` to `stop`; threads may count other chunks meanwhile.
+        """Count the queries of chunks `first` to `stop`; other threads may count other chunks at the same time.
 
         Returns:
-            Whether all scores are numbers, their sums too, and there was room for the cells that stay open; if not,
-            what was found is of no use.
+            Whether all scores and their sums are finite, and the cells that stay open fit in their list; if not, the
+            results are invalid.
         """
-        lists, sizes, routine = self.lists, _Sizes.of_lists(self.lists), blas.find_sgemm()
-        assert routine is not None, "the caller has asked"
+        lists, sizes, routine = self.lists, _Sizes.from_lists(self.lists), blas.find_sgemm()
+        assert routine is not None, "the caller has checked"
         scores_P, lhs_KD, rhs_KD, query_RD = blas.aligned_zeros(
-            [(sizes.rows * max(sizes.columns),), *sizes.rows_of(lists), (sizes.rows, sizes.dimension)]
+            [(sizes.rows * max(sizes.columns),), *sizes.row_shapes(lists), (sizes.rows, sizes.dimension)]
         )
-        most_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
-        listed = {side: np.empty((2, most_open if side in lists.hidden else 0), np.int64) for side in ENDS}
+        max_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
+        listed = {side: np.empty((2, max_open if side in lists.hidden else 0), np.int64) for side in ENDS}
         num_open = np.zeros((2, 2), np.int64)  # by side: cells that stay open, cells that were decided
         bounds = *product_error(sizes.dimension, torch.float32), relative_error(sizes.dimension)
         with routine.one_thread():
@@ -174,11 +174,11 @@ class ExactChunks:
                 sizes.multiplications(routine),
                 *_tables(lists),
                 _relations(lists),
-                tuple(_on_queries(lists, side) for side in ENDS),
+                tuple(_query_operator(lists, side) for side in ENDS),
                 chunks,
                 tuple(
-                    ((sizes.num_queries, of), *self._results[side], (*listed[side], num_open[side.value]))
-                    for side, of in zip(ENDS, sizes.lengths, strict=True)
+                    ((sizes.num_queries, length), *self._results[side], (*listed[side], num_open[side.value]))
+                    for side, length in zip(ENDS, sizes.lengths, strict=True)
                 ),
                 (*bounds, grid_bits(sizes.dimension)),
                 (lhs_KD, rhs_KD, query_RD, np.empty(sizes.dimension, np.float64), scores_P),
@@ -190,18 +190,18 @@ class ExactChunks:
             query_P, column_P = torch.from_numpy(listed[side][:, : num_open[side.value, 0]])
             open_cells[side] = query_P, column_P
         self._open.append(open_cells)
-        return isfinite(total) and bool((num_open[:, 0] <= most_open).all())
+        return isfinite(total) and bool((num_open[:, 0] <= max_open).all())
 
     def found(self, side: Side) -> Counted:
-        """Return the counts and values of the queries that hide a side, once all are counted, and what stays open."""
+        """Return the counts, values and open cells of the queries that hide a side, once all are counted."""
         (_, true_Q), _, _, (_, _, read_P), counts_6Q = self._results[side]
         counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
-        query_P, column_P = (torch.cat(of) for of in zip(*(of_thread[side] for of_thread in self._open), strict=True))
+        query_P, column_P = (torch.cat(parts) for parts in zip(*(cells[side] for cells in self._open), strict=True))
         return Counted(counts, torch.from_numpy(true_Q).float(), torch.from_numpy(read_P), (query_P, column_P), None)
 
 
-def _cells_of(cells: ListCells, num_queries: int, num_columns: int, dtype: type) -> Arrays:
-    """Return cells by query as loops take them, with room for scores of the known ones and of those that are read."""
+def _cell_arrays(cells: ListCells, num_queries: int, num_columns: int, dtype: type) -> Arrays:
+    """Return cells by query as arguments of the loops, with empty arrays for the known and the read scores."""
     known_start_Q, known_P = by_row(cells.known, num_queries, num_columns)
     read_start_Q = np.searchsorted(cells.read[0].numpy(), np.arange(num_queries + 1))  # in the order of the cells
     return (
@@ -212,25 +212,25 @@ def _cells_of(cells: ListCells, num_queries: int, num_columns: int, dtype: type)
 
 
 def _tables(lists: ChunkLists) -> tuple[Arrays, Arrays, Arrays]:
-    """Return the tables of both ends, what is added to their rows, and the ids of the rows."""
+    """Return both sides' tables, the global embeddings to add to their rows, and the rows' ids."""
     tables = [lists.tables[side] for side in ENDS]
     added = [table.global_embedding_D for table in tables]
     return (
         tuple(table.embeddings_ND.numpy() for table in tables),
-        tuple(np.zeros(0, np.float32) if of_D is None else of_D.numpy() for of_D in added),
+        tuple(np.zeros(0, np.float32) if global_D is None else global_D.numpy() for global_D in added),
         tuple(lists.ids[side].contiguous().numpy() for side in ENDS),
     )
 
 
 def _relations(lists: ChunkLists) -> np.ndarray:
-    """Return the relation of each query; of no columns where all have one."""
+    """Return the relation of each query; without columns if all share one."""
     return np.empty((lists.shape[0], 0), np.int64) if lists.rel_BQ is None else lists.rel_BQ.contiguous().numpy()
 
 
-def _on_queries(lists: ChunkLists, hidden: Side) -> tuple[int, Arrays]:
-    """Return the code and the parameters of what acts on the queries that hide a side, for exact scores.
+def _query_operator(lists: ChunkLists, hidden: Side) -> tuple[int, Arrays]:
+    """Return the code and parameters of the operator on the queries that hide a side, for exact scores.
 
-    What would act on the candidates acts on the queries, by its adjoint: see `scorer`.
+    An operator on the candidates is replaced by its adjoint on the queries: see `scorer`.
     """
     scorer = lists.scorer
     code, names = OPERATORS[scorer.operator]
@@ -243,7 +243,7 @@ def _on_queries(lists: ChunkLists, hidden: Side) -> tuple[int, Arrays]:
 
 
 def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...], dtype: type) -> Arrays:
-    """Return two parameters by name as matrices, a row for each relation; without any, matrices of no columns."""
+    """Return two parameters as matrices, one row per relation; a missing one has no columns."""
     found = [parameters[name] for name in names if name in parameters]
     arrays = [value.reshape(-1, value.shape[-1]).contiguous().numpy() for value in found]
     none: np.ndarray = np.zeros((1, 0), dtype)

@@ -87,8 +87,8 @@ class GpuBackend(TorchBackend):
             query_P, column = torch.from_numpy(np.stack([query[others], column_P[at[others]]])).to(self.device)
             row = queries.row_on_device_Q[query_P]
             score_P = device_scores.pairs(queries.rows_BKD[0], row, candidates.rows_BCD[0], column)
-            is_twin_P = score_P == true.kernel_Q[query_P]
-            is_twin_P &= candidates.columns.hash_C[column] == true.hash_Q[query_P]
-            compared = true.compare(query_P, score_P, is_twin_P)
+            is_duplicate_P = score_P == true.kernel_Q[query_P]
+            is_duplicate_P &= candidates.columns.hash_C[column] == true.hash_Q[query_P]
+            compared = true.compare(query_P, score_P, is_duplicate_P)
             total = total + count_compared(query_P, *compared, queries.num_queries)
         return total

@@ -1,4 +1,4 @@
-"""The queries of one query group, prepared, and what candidates that stream past them have added up to."""
+"""The prepared queries of one query group, and the results summed over the candidates that stream past."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from pbgeval.storage.rows import Rows
 
 @frozen(eq=False)
 class CellSample:
-    """Some cells, in the order of queries or of candidates as needed."""
+    """Cells (query, entity id), ordered by query or by candidate as needed."""
 
     query_P: np.ndarray  # int64: position among the query group's queries
-    entity_id_P: np.ndarray  # int64: number of the candidate
+    entity_id_P: np.ndarray  # int64: the candidate's entity id
 
     @classmethod
     def by_entity_id(cls, query_P: np.ndarray, entity_id_P: np.ndarray) -> CellSample:
@@ -54,7 +54,7 @@ class CellSample:
     def within(self, first: int, stop: int) -> CellSample:
         """Return the cells of the candidates from `first` up to `stop`, by query, then candidate."""
         low, high = np.searchsorted(self.entity_id_P, [first, stop])
-        bits = (stop - first).bit_length()  # both in one number: sorting these is faster than finding their order
+        bits = (stop - first).bit_length()  # packed in one integer: sorting is faster than argsort
         code = np.sort((self.query_P[low:high] << bits) + self.entity_id_P[low:high] - first)
         return CellSample(code >> bits, (code & (1 << bits) - 1) + first)
 
@@ -73,7 +73,7 @@ class ScoreCollector:
     def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None:
         """Add scores of competitors, from any thread.
 
-        `known_P` tells which of them are known answers (None: nothing is filtered).
+        `known_P` marks known answers (None: nothing is filtered).
         """
         known_P = np.zeros(query_P.shape, bool) if known_P is None else known_P
         self.parts.append((query_P, score_P.float().cpu().numpy(), known_P))
@@ -84,7 +84,7 @@ class ScoreCollector:
         return [query, score.view(np.int32), known]
 
     def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
-        """Add what another one packed, as integers of any type."""
+        """Add the scores that another collector packed, as integers of any type."""
         query, bits, known = (next(arrays) for _ in range(3))
         self.parts.append((query.astype(np.int64), bits.astype(np.int32).view(np.float32), known.astype(bool)))
 
@@ -98,13 +98,13 @@ class ScoreCollector:
 
 @frozen(eq=False)
 class SampledCells:
-    """What the pooled AUC samples of one query group."""
+    """The cells and true scores of one query group that the pooled AUC samples."""
 
     cells: CellSample  # arranged by candidate
-    true_kept_Q: np.ndarray  # bool: whose true score enters
+    true_kept_Q: np.ndarray  # bool: whether the true score is sampled
 
 
-ROWS_AT_A_TIME = 1 << 14  # of a bucket, whose words are drawn together; changes no number
+ROWS_AT_A_TIME = 1 << 14  # of a bucket, drawn together; does not change the results
 
 
 def sample_cells(
@@ -112,8 +112,8 @@ def sample_cells(
 ) -> SampledCells | None:
     """Draw the cells of a query group by (seed, row of the edge, candidate); None where every cell is kept.
 
-    A draw names a position among those who may compete, in the order of their ids, so it does not depend on
-    which worker meets them when.
+    A draw is a position among the competing entities in the order of their ids, so it does not depend on which
+    worker scores them or when.
     """
     if auc.exact:
         return None
@@ -135,15 +135,15 @@ def sample_cells(
 def drawn_cells(
     query_Q: np.ndarray, rel_Q: np.ndarray, words_QW: np.ndarray, competing: CompetingEntities, auc: AucSampling
 ) -> np.ndarray:
-    """Return (query, candidate) of the cells that some queries' words draw, int64 (2, n)."""
+    """Return (query, candidate) of the cells that some queries' random words select, int64 (2, n)."""
     parts = [np.empty((2, 0), np.int64)]
     relation_Q = competing.relation_or_any(rel_Q)
     for relation in distinct(relation_Q).tolist():
-        of_relation = np.flatnonzero(relation_Q == relation)
-        query, place = (index.numpy() for index in auc.cells(words_QW[of_relation], competing.size(relation)))
+        in_relation = np.flatnonzero(relation_Q == relation)
+        query, place = (index.numpy() for index in auc.cells(words_QW[in_relation], competing.size(relation)))
         entity_ids = competing.entity_ids(relation)
         entity_id = competing.first + place if entity_ids is None else entity_ids[place]
-        parts.append(np.stack([query_Q[of_relation][query], entity_id]))
+        parts.append(np.stack([query_Q[in_relation][query], entity_id]))
     return np.concatenate(parts, axis=1)
 
 
@@ -153,19 +153,20 @@ def drawn_cells(
 # answers and the true entity stay in the list; known ones are marked. Recommendations leave out known ones.
 
 
-MAX_PASSING = 2  # times k: of a block's candidates for a key; where more beat the list so far, its k best are found
+# Times k: if more of a block's candidates for a key beat its list so far, find the block's k best first.
+MAX_PASSING = 2
 
 
 def _passing_cells(
     scores_KC: Tensor, floor_K: np.ndarray, k: int, out: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (row, column, score) of all cells that may be among the k best of their row, and perhaps of some others.
+    """Return (row, column, score) of every cell that may be among the k best of its row, and perhaps of others.
 
     Args:
         scores_KC: of a block.
-        floor_K: float64: whoever is below is none of them, as k others that a row has met are not.
+        floor_K: float64: the k-th best score of each row so far; a lower score is not among the best.
         k: at least 1.
-        out: (row, column) of cells that do not count.
+        out: (row, column) of cells to leave out.
     """
     num_rows, num_columns = scores_KC.shape
     if out[0].size:
@@ -176,7 +177,7 @@ def _passing_cells(
     if num_columns >= k and len(cells[0]) > MAX_PASSING * k * num_rows:
         best_Kk = torch.topk(scores_KC, k, dim=1).values
         cells = (scores_KC >= torch.maximum(floor_K1, best_Kk[:, -1:])).nonzero(as_tuple=True)
-    row, column, score = (of.cpu().numpy() for of in (*cells, scores_KC[cells].double()))
+    row, column, score = (values.cpu().numpy() for values in (*cells, scores_KC[cells].double()))
     counts = ~np.isin(row * num_columns + column, out[0] * num_columns + out[1])
     return row[counts], column[counts], score[counts]
 
@@ -184,7 +185,7 @@ def _passing_cells(
 def _with_listed(
     keys: np.ndarray, is_listed_Kk: np.ndarray, key_n: np.ndarray, *columns: tuple[np.ndarray, np.ndarray]
 ) -> list[np.ndarray]:
-    """Return what is in the lists of some keys, and then further candidates: their keys, and columns of both."""
+    """Append new candidates to some keys' lists; return the key of each candidate, and the columns."""
     listed_n = (np.concatenate([table_Kk[keys][is_listed_Kk], column_n]) for table_Kk, column_n in columns)
     return [np.concatenate([np.repeat(keys, is_listed_Kk.sum(1)), key_n]), *listed_n]
 
@@ -196,20 +197,20 @@ class TopCandidates:
     score_Kk: np.ndarray  # float64, descending; -inf where there is none
     entity_id_Kk: np.ndarray  # int64; -1 where there is none
     known_Kk: np.ndarray  # bool
-    # (keys, entity ids) -> which are evaluated answers, so that other known ones are left out; None: nobody is
+    # (keys, entity ids) -> which are evaluated answers; other known answers are left out. None: none are.
     is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
 
     @classmethod
     def zero(
         cls, shape: tuple[int, ...], is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     ) -> TopCandidates:
-        """Return empty lists: as many as keys, of as many places as candidates are kept."""
+        """Return empty lists of shape (keys, candidates to keep)."""
         return cls(np.full(shape, -np.inf), np.full(shape, -1, np.int64), np.zeros(shape, bool), is_answer)
 
     def add(
         self, first_key: int, scores_KC: Tensor, entity_ids_C: np.ndarray, known: tuple[np.ndarray, np.ndarray]
     ) -> None:
-        """Let candidates compete for the lists of consecutive keys.
+        """Merge the candidates of a block into the lists of consecutive keys.
 
         Args:
             first_key: the first of the block's keys.
@@ -219,9 +220,9 @@ class TopCandidates:
         """
         num_keys, num_columns = scores_KC.shape
         known_row, known_column = known
-        known_key, nobody = first_key + known_row, np.zeros(known_row.shape, bool)
-        is_out = nobody if self.is_answer is None else ~self.is_answer(known_key, entity_ids_C[known_column])
-        # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
+        known_key, none_out = first_key + known_row, np.zeros(known_row.shape, bool)
+        is_out = none_out if self.is_answer is None else ~self.is_answer(known_key, entity_ids_C[known_column])
+        # A score below the k-th of the list so far, or of this block, is not among the best of both.
         row, column, score = _passing_cells(
             scores_KC,
             self.score_Kk[first_key : first_key + num_keys, -1],
@@ -232,7 +233,7 @@ class TopCandidates:
         self.merge(row + first_key, score, entity_ids_C[column], is_known)
 
     def merge(self, key: np.ndarray, score: np.ndarray, entity_id: np.ndarray, known: np.ndarray) -> None:
-        """Let further candidates compete, given one by one."""
+        """Merge candidates into the lists, given as (key, score, entity id, is known)."""
         keys = distinct(key)
         columns = (self.score_Kk, score), (self.entity_id_Kk, entity_id), (self.known_Kk, known)
         key, score, entity_id, known = _with_listed(keys, self.entity_id_Kk[keys] >= 0, key, *columns)
@@ -255,22 +256,22 @@ class TopCandidates:
         return [np.stack(columns, axis=1).astype(np.int64).reshape(-1)]
 
     def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
-        """Let the candidates of other workers' lists compete, given as `pack` made them, one after the other."""
+        """Merge the lists of other workers, as `pack` returns them, concatenated."""
         key, score, entity_id, known = np.ascontiguousarray(next(arrays).reshape(-1, 4).T)
         self.merge(key, score.view(np.float64), entity_id, known.astype(bool))
 
 
 @define(eq=False)
 class GroupResult:
-    """What candidates have added to a query group."""
+    """The results of a query group, summed over candidates."""
 
     counts_NQ: Tensor  # int64: the rows of `QueryCounts`
     scores: ScoreCollector = field(factory=ScoreCollector)
     top: TopCandidates | None = None
-    pooled: PooledScores | None = None  # None: pools are kept, or sampled, or not asked for
+    pooled: PooledScores | None = None  # None: pools are kept, sampled or not requested
 
     def empty(self) -> GroupResult:
-        """Return the result of the same queries before they have met any candidate."""
+        """Return the result of the same queries before any candidate."""
         top = self.top and TopCandidates.zero(self.top.score_Kk.shape, self.top.is_answer)
         pooled = self.pooled and self.pooled.empty()
         return GroupResult(torch.zeros_like(self.counts_NQ), top=top, pooled=pooled)
@@ -284,7 +285,7 @@ class GroupResult:
         return [self.counts_NQ.numpy().reshape(-1), *(array for part in self._parts for array in part.pack())]
 
     def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
-        """Add what another result of the same queries packed; further arrays are left."""
+        """Add a packed result of the same queries; leave later arrays in the iterator."""
         self.counts_NQ += torch.from_numpy(next(arrays)).view_as(self.counts_NQ)
         for part in self._parts:
             part.add_packed(arrays)
@@ -308,7 +309,7 @@ class QueryGroupState:
     result: GroupResult = field(init=False)
     losses: dict[int, LossFold] = field(factory=dict, init=False)  # by the first query of a block
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
-    # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
+    # For a model that scores all entities of a query at once: which true scores are made, at first use by a block.
     _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
 
     def __attrs_post_init__(self) -> None:
@@ -332,7 +333,7 @@ class QueryGroupState:
 
     @property
     def pool(self) -> ScoreCollector | PooledScores | None:
-        """What takes every competitor's score, from any thread; None: a sample of them is enough."""
+        """The collector of every competitor's score, usable from any thread; None: a sample is enough."""
         if self.result.pooled is not None:
             return self.result.pooled
         return self.result.scores if self.sample is None else None
@@ -351,7 +352,7 @@ class QueryGroupState:
         return self.prepared.read(block.first_key, block.stop_key).to(device)
 
     def query_rows(self, block: QueryBlock) -> QueryRows:
-        """Return a block's prepared queries, and what candidates are compared with."""
+        """Return a block's prepared queries and the true scores to compare candidates with."""
         query_KD = self.prepared_queries(block, self.device)
         row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key)
         true: TrueScores | CertifiedTrue
@@ -363,15 +364,15 @@ class QueryGroupState:
         return QueryRows(query_KD[None], row_Q, true, self.certified)
 
     def true_values(self) -> Tensor:
-        """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
+        """Return every query's true score, computed like the competitors' scores in the pooled AUC, float32."""
         if self.certified is not None:
             return self.true_scores.read(0, self.queries.num_queries)[:, -1]
-        for block in () if self._is_read_Q is None else self.queries.blocks:  # those that met no candidate
+        for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
             self.true(block.first, block.stop)
         return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries), "cpu").kernel_Q.float()
 
     def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
-        """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""
+        """Prepare rows of candidates; the error names an entity whose row cannot be prepared."""
         with refused_by_name(
             self.source, self.queries.query_group.scorer, self.hidden, lambda row: (int(entity_ids_C[row]), None)
         ):
@@ -382,19 +383,19 @@ class QueryGroupState:
         return self.source.nan_score(self.hidden, int(self.queries.edge_Q[query]), entity_id)
 
     def add(self, block: QueryBlock, counts: QueryCounts) -> None:
-        """Add what some candidates say about a block's queries."""
+        """Add the counts of some candidates to a block's queries."""
         rows = counts.rows()
         self.result.counts_NQ[: len(rows), block.first : block.stop] += rows.cpu()
 
     def add_in_time(self, block: QueryBlock, counts: RankCounts) -> None:
-        """Add what those say that a time-aware filter leaves out."""
+        """Add the counts of candidates that the time-aware filter removes."""
         nothing = RankCounts.zero(block.stop - block.first)
         self.add(block, QueryCounts(nothing, nothing, counts.cpu()))
 
     def in_time_cells(
         self, block: QueryBlock, in_time: KnownAnswers, at_a_time: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (query in the block, entity id) of what a time-aware filter leaves out, but for true entities."""
+        """Yield (query in the block, entity id) of what the time-aware filter removes, except true entities."""
         assert self.in_time_Q is not None, "there is such a filter"
         competing = self.competing.entity_ids(block.relation)
         for query, at in positions_of_lists(*in_time.lists(self.in_time_Q[block.first : block.stop]), at_a_time):
@@ -410,7 +411,7 @@ class QueryGroupState:
         return QueryCounts.of_rows(self.result.counts_NQ)
 
     def _names_of(self, first: int, row: int) -> tuple[int, int]:
-        """Return the known entity of a key, so many after the first, and the edge of its first query."""
+        """Return the known entity of key `first + row`, and the edge of its first query."""
         queries, key = self.queries, first + row
         return int(queries.known_K[key]), int(queries.edge_Q[np.searchsorted(queries.key_Q, key)])
 
@@ -418,7 +419,7 @@ class QueryGroupState:
         """Make the prepared queries and true scores of a share of the keys.
 
         Args:
-            share: first key and one past the last; shares of workers need not be aligned with anything.
+            share: first key and one past the last; workers' shares need no alignment.
 
         Raises:
             DataError: a query or true entity without a direction under cos, or a true score that is not a number.
@@ -445,8 +446,8 @@ class QueryGroupState:
                 first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
                 self._write_true_scores(prepared_KD, first, (first_query, last_query))
 
-    def _write_true_scores(self, prepared_KD: Tensor, first_key: int, of_queries: tuple[int, int]) -> None:
-        queries, (first, last) = self.queries, of_queries
+    def _write_true_scores(self, prepared_KD: Tensor, first_key: int, query_range: tuple[int, int]) -> None:
+        queries, (first, last) = self.queries, query_range
         step = sizes_on(self.device).true_scores
         for at in range(first, last, step):
             until = min(at + step, last)

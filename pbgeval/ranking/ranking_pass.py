@@ -1,7 +1,7 @@
 """A range of candidates -> counts of every query of a query group against them, for every policy but sampled lists.
 
-Queries stream past the range block by block. A backend returns counts, and the scores of the cells that the pooled AUC
-samples. Certified ranks leave none to read, so there they are made from pairs, whose scores have the same bits.
+Queries stream past the range block by block. The backend returns counts and the scores of the cells sampled for the
+pooled AUC. Certified counting keeps no scores to read, so those cells are scored pair by pair, with the same bits.
 """
 
 from __future__ import annotations
@@ -52,43 +52,45 @@ def rank(
     known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
 ) -> None:
-    """Count a query group's queries against a range of candidates, which no other call names again.
+    """Count a query group's queries against a range of candidates; call it once for each range.
 
     Args:
-        state: the query group, prepared; its result grows.
+        state: the prepared query group; counts are added to its result.
         table: the range's rows, checked.
-        first_id: the number of the table's first row.
-        threads: each counts some blocks.
+        first_id: entity id of the table's first row.
+        threads: share the blocks among them.
         known: the known answers in this range; None if nothing is filtered.
-        in_time: what a time-aware filter leaves out in this range; None if there is none.
+        in_time: what the time-aware filter removes in this range; None without such a filter.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
-    of_relations = {relation: [*of] for relation, of in groupby(state.queries.blocks, attrgetter("relation"))}
+    blocks_by_relation = {
+        relation: [*blocks] for relation, blocks in groupby(state.queries.blocks, attrgetter("relation"))
+    }
     stop = first_id + table.num_rows
-    rows_of = {relation: state.competing.rows(relation, first_id, stop) for relation in of_relations}
+    rows_by_relation = {relation: state.competing.rows(relation, first_id, stop) for relation in blocks_by_relation}
     competes = np.zeros(table.num_rows, bool)
-    competes[np.concatenate([np.empty(0, np.int64), *rows_of.values()])] = True
+    competes[np.concatenate([np.empty(0, np.int64), *rows_by_relation.values()])] = True
     prepared_rows = np.flatnonzero(competes)
     if not prepared_rows.size:
         return
     prepared_CD = _prepared(state, table, prepared_rows, first_id + prepared_rows)
     reads_scores = state.certified is None
     cells = (state.sample.cells if state.sample and reads_scores else NOTHING_SAMPLED).within(first_id, stop)
-    # A model that is asked for pairs may take as long as for blocks.
+    # A model may need as long for a few pairs as for a block, so its blocks also supply these scores.
     in_time_of_blocks = in_time if isinstance(state.comparator, ScorerComparator) else None
-    for relation, rows in rows_of.items():
+    for relation, rows in rows_by_relation.items():
         if not rows.size:
             continue
-        queries, of_relation_CD = of_relations[relation], prepared_CD
+        queries, relation_CD = blocks_by_relation[relation], prepared_CD
         if rows.size < prepared_rows.size:
-            of_relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
+            relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
         num_parts = -(-TASKS_PER_THREAD * threads.num_threads // len(queries)) if threads.num_threads > 1 else 1
         width = state.backend.candidates_per_block(
             rows.size, prepared_CD.shape[1], num_parts, with_loss=state.loss is not None
         )
-        work = RangeWork.cut(state, queries, first_id + rows, of_relation_CD, width, known, in_time_of_blocks, cells)
+        work = RangeWork.cut(state, queries, first_id + rows, relation_CD, width, known, in_time_of_blocks, cells)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
@@ -111,7 +113,7 @@ def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, enti
 
     if state.certified is None:
         return prepared(0, rows.size)
-    # In float64 they take twice the room, so a few at a time.
+    # Rows take twice the memory in float64, so prepare a few at a time.
     prepared_CL = torch.empty((rows.size, table.embeddings_ND.shape[1]), dtype=torch.float32, device=table.device)
     step = sizes_on(table.device).rows(sizes_on(table.device).prepared_rows, prepared_CL.shape[1])
     for start in range(0, rows.size, step):
@@ -119,24 +121,24 @@ def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, enti
     return prepared_CL
 
 
-# A block of queries and some runs of candidates -> counts, and the scores that somebody asks for.
+# A block of queries and some runs of candidates -> counts, and the scores that are requested.
 
 
 def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
-    """Count runs of candidates, and hand over what else is asked for."""
+    """Count a block against runs of candidates, and pass on the scores that are requested."""
     block, runs = task
     state = work.state
     queries = state.query_rows(block)
-    # Columns of true entities, far below zero where they are not in the range.
+    # Column of each true entity; far below zero if it is not in the range.
     own_Q = torch.from_numpy(positions(work.entity_ids_C, state.queries.true_Q[block.first : block.stop]))
     found = []
     undecided = None if state.certified is None else UndecidedCells(queries, work.candidates)
     for run in runs:
         query, is_known_P, sampled = work.sampled_in(run, block)
         query_in_time, in_time = work.in_time_in(run, block)
-        asked = work.block(queries, block, own_Q, run, joined(sampled, in_time))
+        request = work.block(queries, block, own_Q, run, joined(sampled, in_time))
         try:
-            for first, part, counted in _parts(state.backend, asked):
+            for first, part, counted in _parts(state.backend, request):
                 assert counted.open is not None, "parts are small enough"
                 if undecided is None:
                     found.append(counted.counts)
@@ -149,16 +151,16 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
         if query.size:
             state.result.scores.add(query, counted.read_P[: query.size], is_known_P)
         if query_in_time.numel():
-            of_query, true_Q = query_in_time.to(state.device), counted.true_Q
+            query_P, true_Q = query_in_time.to(state.device), counted.true_Q
             with state.lock:
-                state.add_in_time(block, count_cells(counted.read_P[query.size :], of_query, true_Q, true_Q))
+                state.add_in_time(block, count_cells(counted.read_P[query.size :], query_P, true_Q, true_Q))
         if counted.scores_KC is not None:
-            _hand_over(work, block, run, asked, counted.scores_KC, counted.true_Q)
+            _hand_over(work, block, run, request, counted.scores_KC, counted.true_Q)
     return reduce(add, found if undecided is None else [*found, undecided.decide()])
 
 
 def _parts(backend: Backend, block: Block, first: int = 0) -> Iterator[tuple[int, Block, Counted]]:
-    """Yield (first column, block, counts) of a block, or of its halves where more cells are open than can be listed."""
+    """Count a block, or its halves if it has too many open cells to list; yield (first column, block, counts)."""
     counted = backend.count(block)
     if counted.open is not None:
         yield first, block, counted
@@ -169,7 +171,7 @@ def _parts(backend: Backend, block: Block, first: int = 0) -> Iterator[tuple[int
 
 
 def _hand_over(work: RangeWork, block: QueryBlock, run: int, counted: Block, scores_KC: Tensor, true_Q: Tensor) -> None:
-    """Give a block's scores to those who ask for them."""
+    """Pass a block's scores to the loss, the pool and the top candidates, as requested."""
     state, entity_ids_C = work.state, work.entity_ids(run)
     row_Q, own_Q, known = counted.queries.row_on_device_Q, counted.own_Q, counted.known
     if state.loss is not None:
@@ -177,19 +179,19 @@ def _hand_over(work: RangeWork, block: QueryBlock, run: int, counted: Block, sco
         own = own_cells(own_Q, scores_KC.shape[1])
         fold.fold(scores_KC[row_Q], own if known is None else joined(own, _by_query(counted.queries.row_Q, known)))
     if state.pool is not None:
-        of_known = None if known is None else _by_query(counted.queries.row_Q, known)
-        _add_all(state.pool, block, scores_KC[row_Q], own_Q, of_known)
-    skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
+        known_by_query = None if known is None else _by_query(counted.queries.row_Q, known)
+        _add_all(state.pool, block, scores_KC[row_Q], own_Q, known_by_query)
+    skipped = int(block.continues_key)  # the block in which a key begins passes it on, once
     if state.result.top is not None and skipped < scores_KC.shape[0]:
         row_P, column_P = (index.numpy() for index in known or NO_CELLS)
         first = np.searchsorted(row_P, skipped)  # rows ascend
-        of_rest = row_P[first:] - skipped, column_P[first:]
+        remaining_known = row_P[first:] - skipped, column_P[first:]
         with state.lock:
-            state.result.top.add(block.first_key + skipped, scores_KC[skipped:], entity_ids_C, of_rest)
+            state.result.top.add(block.first_key + skipped, scores_KC[skipped:], entity_ids_C, remaining_known)
 
 
 def _by_query(row_Q: Tensor, known: CellIndex) -> CellIndex:
-    """Return (query, column) of the known answers of queries, given by the rows of their keys."""
+    """Expand known answers from (row of the key, column) to (query, column)."""
     query, entry = expand_by_row(row_Q, known[0])
     return query, known[1][entry]
 
@@ -201,7 +203,7 @@ def _add_all(
     own_Q: Tensor,
     known: CellIndex | None,
 ) -> None:
-    """Add every cell of a block but the true entities' to the pool of scores."""
+    """Add the scores of all cells of a block except the true entities' to the pool."""
     competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
     competes_QC[own_cells(own_Q, scores_QC.shape[1])] = False
     score_P, query_P, known_P = competing_scores(scores_QC, competes_QC, known)
@@ -216,15 +218,15 @@ def score_cells(
     known: KnownAnswers | None,
     threads: BlockThreads,
 ) -> None:
-    """Score those of the cells that the pooled AUC samples whose candidates are in a range.
+    """Score the cells sampled for the pooled AUC whose candidates are in a range.
 
     Args:
-        state: the query group, prepared.
+        state: the prepared query group.
         table: the range's rows.
-        first_id: the number of the table's first row.
-        sample: arranged by candidate; true entities are left out.
+        first_id: entity id of the table's first row.
+        sample: cells by candidate; true entities' cells are skipped.
         known: the known answers in this range; None if nothing is filtered.
-        threads: each scores the cells of some blocks.
+        threads: share the blocks among them.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
@@ -232,7 +234,7 @@ def score_cells(
     cells = sample.within(first_id, first_id + table.num_rows)
     others = cells.entity_id_P != state.queries.true_Q[cells.query_P]
     cells = CellSample(cells.query_P[others], cells.entity_id_P[others])
-    # One array: many small ones between the blocks' tables scatter the heap.
+    # One array, because many small ones between the blocks' tables fragment the heap.
     score_P = torch.empty(cells.query_P.size, dtype=torch.float32)
 
     def score(block: QueryBlock) -> None:
@@ -255,7 +257,7 @@ def _scored_cells(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[Tensor, Tensor]]]:
     """Yield (query, entity id, candidates and scores) of a block's cells, some at a time.
 
-    No cell is of a true entity.
+    `cells` must not hold true entities.
     """
     query, entity_id = cells.of_queries(block.first, block.stop)
     if not query.size:
@@ -263,15 +265,15 @@ def _scored_cells(
     query_KD = state.prepared_queries(block, table.device) if query_KD is None else query_KD
     step = sizes_on(table.device).rows(sizes_on(table.device).pairs, query_KD.shape[1])
     for at in range(0, query.size, step):
-        of_cell, entity_ids = query[at : at + step], entity_id[at : at + step]
-        row = torch.from_numpy(state.queries.key_Q[of_cell] - block.first_key).to(table.device)
-        yield of_cell, entity_ids, score_pairs(state, table, first_id, query_KD[row], (of_cell, entity_ids))
+        queries, entity_ids = query[at : at + step], entity_id[at : at + step]
+        row = torch.from_numpy(state.queries.key_Q[queries] - block.first_key).to(table.device)
+        yield queries, entity_ids, score_pairs(state, table, first_id, query_KD[row], (queries, entity_ids))
 
 
 def score_pairs(
     state: QueryGroupState, table: EntityTable, first_id: int, query_PD: Tensor, cells: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Tensor, Tensor]:
-    """Return the prepared candidates of cells (query, entity id) of a range, and their scores, none of them NaN."""
+    """Score cells (query, entity id) of a range; return their prepared candidates and scores, none of them NaN."""
     candidate_PD = state.prepared_candidates(table.rows(torch.from_numpy(cells[1] - first_id), state.dtype), cells[1])
     scores_P = state.backend.pairs(query_PD, candidate_PD)
     if state.certified is None:
@@ -282,7 +284,7 @@ def score_pairs(
 def count_in_time(
     state: QueryGroupState, table: EntityTable, first_id: int, in_time: KnownAnswers, threads: BlockThreads
 ) -> None:
-    """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
+    """Count what the time-aware filter removes in a range of candidates; score repeated pairs once."""
     width = table.embeddings_ND.shape[1]
 
     def count(block: QueryBlock) -> None:
@@ -294,7 +296,7 @@ def count_in_time(
             _, first, at = np.unique(row * table.num_rows + entity_id, return_index=True, return_inverse=True)
             cells = block.first + query[first], entity_id[first]
             pairs = score_pairs(state, table, first_id, queries.rows_KD[torch.from_numpy(row[first])], cells)
-            query_P, at_P = (torch.from_numpy(of).to(table.device) for of in (query, at))
+            query_P, at_P = (torch.from_numpy(index).to(table.device) for index in (query, at))
             better, tied = state.backend.compare(queries, query_P, pairs, at_P)
             counts = count_compared(query_P, better, tied, block.stop - block.first)
             with state.lock:
@@ -303,8 +305,8 @@ def count_in_time(
     threads.map(count, state.queries.blocks)
 
 
-# A range of candidate rows and the lists that name some of them (`candidate_path`) -> counts. Who is named again counts
-# again. The true entity always competes; where a list names it, it is left out.
+# A range of candidate rows and the lists that name some of them (`candidate_path`) -> counts. A candidate that is
+# listed twice counts twice. The true entity always competes, so where a list names it, the entry is skipped.
 
 
 def rank_given(
@@ -316,16 +318,16 @@ def rank_given(
     known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
 ) -> None:
-    """Count a query group's queries against those of a range of candidates that their lists name.
+    """Count a query group's queries against the listed candidates of a range.
 
     Args:
-        state: the query group, prepared; its result grows.
+        state: the prepared query group; counts are added to its result.
         table: the range's rows, checked.
-        first_id: the number of the table's first row.
-        cells: (query, entity id) of what the lists name in this range, arranged by query, no true entity among them.
+        first_id: entity id of the table's first row.
+        cells: (query, entity id) of the listed candidates in this range, by query, without true entities.
         threads: as for `score_cells`.
         known: the known answers in this range; None if nothing is filtered.
-        in_time: what a time-aware filter leaves out; None if there is none.
+        in_time: what the time-aware filter removes; None without such a filter.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
@@ -343,9 +345,9 @@ def rank_given(
             counted = [np.ones(query.shape, bool), is_known]
             if in_time is not None and state.in_time_Q is not None:
                 counted.append(in_time.are_known(state.in_time_Q[query], entity_id))
-            masks = (torch.from_numpy(of).to(table.device) for of in counted)
-            of_masks = ((local[of], better[of], tied[of], block.stop - block.first) for of in masks)
-            state.add(block, QueryCounts(*(count_compared(*compared) for compared in of_masks)))
+            masks = (torch.from_numpy(is_counted).to(table.device) for is_counted in counted)
+            compared = ((local[mask], better[mask], tied[mask], block.stop - block.first) for mask in masks)
+            state.add(block, QueryCounts(*(count_compared(*arguments) for arguments in compared)))
             if state.pool is not None:
                 state.pool.add(query, pairs[1], is_known)
     if state.sample is not None:

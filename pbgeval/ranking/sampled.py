@@ -1,8 +1,8 @@
 """Blocks of chunks -> counts, where candidates are sampled (`candidates = "sampled"`).
 
-Two levels: lists and their special cells (copies of true entities, known answers, cells of the AUC) are found for a
-whole block of chunks at once, because each such step costs the same few calls however many chunks there are; rows are
-gathered and scored for as many chunks at a time as stay in cache.
+Lists and their special cells (copies of true entities, known answers, AUC cells) are made for a whole block of chunks
+at once, because each step costs the same few calls for any number of chunks. Rows are gathered and scored for as many
+chunks at a time as fit in cache.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
-# Queries and lists of candidates -> the cells that are special: known answers, copies of true entities.
+# Queries and lists of candidates -> the special cells: known answers, copies of true entities.
 #
-# Either way to find known answers is bounded: a query with few answers looks each one up in its chunk's list, a query
-# with more answers than the list is long (a hub) looks the list up among its answers.
+# The cost of finding known answers is bounded. If a query has at most as many answers as its chunk's list has
+# candidates, each answer is looked up in the list. Otherwise (a hub) each candidate is looked up among the answers.
 
 
 def known_cells(
@@ -56,7 +56,7 @@ def known_cells(
     Args:
         key_BQ: int64, index of each query's key.
         true_BQ: int64, the true entity of each query.
-        candidate_BC: int64, the candidates of each chunk; an entity may occur again.
+        candidate_BC: int64, the candidates of each chunk; an entity may occur more than once.
         known: the answers of all keys.
     """
     num_queries, list_length = key_BQ.shape[1], candidate_BC.shape[1]
@@ -64,20 +64,20 @@ def known_cells(
     first_Q, length_Q = known.lists(key_Q)
     few, hubs = np.flatnonzero(length_Q <= list_length), np.flatnonzero(length_Q > list_length)
     answers = known.entity_id_P[concatenated_ranges(first_Q[few], length_Q[few])]
-    query, candidate = _listed(np.repeat(few, length_Q[few]), answers, num_queries, candidate_BC)
-    if hubs.size:  # their lists are looked up among the answers
-        of_hub, listed = np.nonzero(known.are_known(key_Q[hubs, None], candidate_BC[hubs // num_queries]))
-        query, candidate = np.concatenate([query, hubs[of_hub]]), np.concatenate([candidate, listed])
-    others = candidate_BC[query // num_queries, candidate] != true_BQ.reshape(-1)[query]
-    query, candidate = query[others], candidate[others]
+    query, candidate = _answers_in_lists(np.repeat(few, length_Q[few]), answers, num_queries, candidate_BC)
+    if hubs.size:  # look their lists up among their answers
+        hub, listed = np.nonzero(known.are_known(key_Q[hubs, None], candidate_BC[hubs // num_queries]))
+        query, candidate = np.concatenate([query, hubs[hub]]), np.concatenate([candidate, listed])
+    is_other = candidate_BC[query // num_queries, candidate] != true_BQ.reshape(-1)[query]
+    query, candidate = query[is_other], candidate[is_other]
     order = np.argsort(query * list_length + candidate)
     return query[order], candidate[order]
 
 
-def _listed(
+def _answers_in_lists(
     query_P: np.ndarray, answer_P: np.ndarray, num_queries: int, candidate_BC: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Look answers up in the lists of their queries' chunks: return (query, candidate) of each that is there."""
+    """Return (query, candidate) of each answer that is in the list of its query's chunk."""
     num_chunks, list_length = candidate_BC.shape
     width = max(int(candidate_BC.max(initial=0)), int(answer_P.max(initial=0))) + 1
     codes = (candidate_BC + np.arange(num_chunks, dtype=np.int64)[:, None] * width).reshape(-1)
@@ -89,8 +89,8 @@ def _listed(
 
 # True entities and lists of candidates -> the cells where a candidate is the true entity again.
 #
-# Exclusion is by identity. Sorting each list finds the copies in time almost linear in the list, where comparing every
-# candidate with every true entity of a chunk would cost as much as the scores themselves for long lists.
+# Copies are excluded by entity id. Sorting each list finds them in almost linear time. Comparing every candidate with
+# every true entity of a chunk would cost as much as scoring them if lists are long.
 
 
 def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tuple[Tensor, Tensor]:
@@ -99,15 +99,15 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     Queries are numbered through all chunks (b * Q + q), candidates within their list.
 
     Args:
-        true_BQ: the true entity of each query, an int64 identity in 0 .. 2^40.
+        true_BQ: the true entity of each query, an int64 id in 0 .. 2^40.
         candidate_BC: the candidates of each chunk.
-        num_batch: Q when the list begins with the true entities themselves (query q's own entry, candidate q,
-            is then not reported), 0 when it does not hold them.
+        num_batch: Q if the list begins with the true entities (query q's own entry, candidate q, is then not
+            reported), else 0.
     """
     num_queries = true_BQ.shape[1]
     entries_BM = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
 
-    # The entries whose value occurs again in their chunk, by chunk and value: an entry's position is in its low bits.
+    # Find the entries whose value repeats in their chunk, by chunk and value. The low bits hold an entry's position.
     position_bits = max(entries_BM.shape[1] - 1, 1).bit_length()
     packed_BM = (entries_BM << position_bits) | np.arange(entries_BM.shape[1], dtype=np.int64)
     packed_BM.sort(axis=1)
@@ -119,7 +119,7 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     chunk, at = np.nonzero(repeated_BM)
     entry = packed_BM[chunk, at] & ((1 << position_bits) - 1)
 
-    # Runs of equal entries of one chunk: every query of a run against every other member that is a candidate.
+    # In each run of equal entries of a chunk, pair every query with every other entry that is a candidate.
     run = np.cumsum(begins(chunk, values_BM[chunk, at]))
     queries = np.flatnonzero(entry < num_queries)
     first, stop = (np.searchsorted(run, run[queries], side) for side in ("left", "right"))
@@ -132,16 +132,16 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     return torch.from_numpy(query[order]), torch.from_numpy(candidate[kept][order])
 
 
-# Blocks of chunks -> lists of sampled candidates and the cells of them that are special, for a whole block at once.
+# Blocks of chunks -> lists of sampled candidates and their special cells, for a whole block at once.
 
 
 @frozen(eq=False)
 class CandidateList:
-    """The candidates of a block's chunks on one side, and which of their cells are special."""
+    """The candidates of a block's chunks on one side, and their special cells."""
 
     ids_BC: Tensor
     copies: CellIndex  # cells that do not compete, because they hold the true entity again
-    # Cells whose scores are sampled for the AUC, and whether each query's true score is; None: all.
+    # Cells sampled for the AUC, and whether each query's true score is sampled; None: all scores are.
     auc: tuple[CellIndex, Tensor] | None
 
 
@@ -152,7 +152,7 @@ def make_list(
     settings: PassSettings,
     auc_words_EW: np.ndarray | None,
 ) -> CandidateList:
-    """Make the lists of a block's chunks that hide one side, and find their copies and the cells of the AUC."""
+    """Draw the candidates of a block's chunks on one side, and find their copies and AUC cells."""
     table = group.tables[side]
     num_chunks, num_queries = block.rows_BQ.shape
     num_draws = 0 if table.featurized else block.num_words  # features cannot be drawn
@@ -180,7 +180,7 @@ def make_list(
     return CandidateList(ids_BC, copies, auc)
 
 
-# Some chunks of a block -> the cells that do not compete, and those whose scores the pooled AUC compares.
+# Some chunks of a block -> the cells that do not compete, and the cells sampled for the pooled AUC.
 
 
 @frozen(eq=False)
@@ -192,12 +192,13 @@ class ChunkPart:
     hidden: Side
     rows_BQ: Tensor  # position of each query's edge in the unit
     ids_BC: Tensor
-    copies: CellIndex  # that hold the query's true entity again
-    excluded: CellIndex  # do not compete in any figure: copies of the true entity, entities that may not compete
-    left_out: Sequence[CellIndex]  # by filter: known answers among the rest, which do not compete in its figures
+    copies: CellIndex  # cells that hold the query's true entity again
+    excluded: CellIndex  # cells that never compete: copies of the true entity, entities that may not compete
+    left_out: Sequence[CellIndex]  # for each filter: the other cells that it removes (known answers)
     inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
     sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
-    true_is_sampled_Q: Tensor | None  # whether each query's true score is sampled: if it may compete; None: all are
+    # Whether each query's true score is sampled, which needs an entity that may compete; None: all are.
+    true_is_sampled_Q: Tensor | None
 
     @classmethod
     def select(
@@ -207,17 +208,18 @@ class ChunkPart:
         rows_BQ, ids_BC = block.rows_BQ[chunks], candidates.ids_BC[chunks]
         num_queries = rows_BQ.numel()
         queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
-        copies = _of_queries(candidates.copies, queries)
+        copies = _cells_of_queries(candidates.copies, queries)
         excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies)
         inside_Q = None
         if group.competition.sets is not None:
-            ends_Q = group.edges.rel[rows_BQ], group.ids_E[hidden][rows_BQ]
-            inside_Q = torch.from_numpy(group.may_compete(hidden, *(of.flatten().numpy() for of in ends_Q)))
-        sampled, true_Q = None, inside_Q
+            rel_Q, true_Q = group.edges.rel[rows_BQ].flatten(), group.ids_E[hidden][rows_BQ].flatten()
+            inside_Q = torch.from_numpy(group.may_compete(hidden, rel_Q.numpy(), true_Q.numpy()))
+        sampled, true_is_sampled_Q = None, inside_Q
         if candidates.auc is not None:
-            sampled, true_Q = _of_queries(candidates.auc[0], queries), candidates.auc[1][queries]
+            sampled = _cells_of_queries(candidates.auc[0], queries)
+            true_is_sampled_Q = candidates.auc[1][queries]
             if inside_Q is not None:
-                true_Q = true_Q & inside_Q
+                true_is_sampled_Q = true_is_sampled_Q & inside_Q
                 competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, ids_BC.shape[1])
                 sampled = sampled[0][competes], sampled[1][competes]
         return cls(
@@ -231,22 +233,25 @@ class ChunkPart:
             left_out=left_out,
             inside_Q=inside_Q,
             sampled=sampled,
-            true_is_sampled_Q=true_Q,
+            true_is_sampled_Q=true_is_sampled_Q,
         )
 
     @property
     def known(self) -> CellIndex:
-        """What the filter of the filtered figures leaves out."""
+        """The cells that the filter of the filtered metrics removes."""
         return self.left_out[0] if self.left_out else NO_CELLS
 
     @property
     def read(self) -> tuple[CellIndex, Tensor]:
-        """The cells whose scores are read, by query; and where each is in `sampled` and then those in time."""
+        """The cells whose scores are read, by query, and the place of each before they were ordered.
+
+        A place counts the sampled cells first, then the cells that the time-aware filter removes.
+        """
         sampled = NO_CELLS if self.sampled is None else self.sampled
         return _by_query(sampled, self.left_out[1]) if self.left_out[1:] else (sampled, NO_CELLS[0])
 
     def split(self, read_P: Tensor, order_P: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the scores of the sampled cells, and of those in time; arguments are of the cells of `read`."""
+        """Split the scores of the cells of `read` into those of the sampled and of the time-filtered cells."""
         if not self.left_out[1:]:
             return read_P, read_P[:0]
         in_order_P = torch.empty_like(read_P)
@@ -262,20 +267,20 @@ class ChunkPart:
 
     @cached_property
     def never_competing(self) -> CellIndex:
-        """The cells excluded, and each query's own where the list holds it."""
+        """The excluded cells, and each query's own cell if the list begins with the true entities."""
         query = torch.arange(self.rows_BQ.numel() if self.block.num_batch else 0)
         return joined((query, query % self.rows_BQ.shape[1]), self.excluded)
 
 
 def _by_query(some: CellIndex, others: CellIndex) -> tuple[CellIndex, Tensor]:
-    """Return two lists of cells as one, by query; and where each is in the first list and then the second."""
+    """Merge two lists of cells by query; also return the place of each in their concatenation."""
     query, candidate = joined(some, others)
     order = torch.argsort(query, stable=True)
     return (query[order], candidate[order]), order
 
 
-def _of_queries(cells: CellIndex, queries: slice) -> CellIndex:
-    """Return the cells of a range of queries, numbered from its start; cells are ordered by query."""
+def _cells_of_queries(cells: CellIndex, queries: slice) -> CellIndex:
+    """Return the cells of a range of queries, renumbered from its start; `cells` is ordered by query."""
     first, last = cells[0].numpy().searchsorted((queries.start, queries.stop)).tolist()
     return cells[0][first:last] - queries.start, cells[1][first:last]
 
@@ -283,7 +288,7 @@ def _of_queries(cells: CellIndex, queries: slice) -> CellIndex:
 def _special(
     group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: CellIndex
 ) -> tuple[CellIndex, list[CellIndex]]:
-    """Return the cells that do not compete anywhere, and among the rest what each filter leaves out."""
+    """Return the cells that never compete, and the other cells that each filter removes."""
     sets, list_BC = group.competition.sets, ids_BC.numpy()
     excluded, excluded_QC = copies, None
     if sets is not None:
@@ -292,7 +297,7 @@ def _special(
         query, candidate = map(torch.from_numpy, np.nonzero(excluded_QC))
         excluded, _ = _by_query(copies, (query, candidate))
     left_out = []
-    for known in [of_sides[hidden] for of_sides in group.competition.filters]:
+    for known in [known_by_side[hidden] for known_by_side in group.competition.filters]:
         key_BQ, true_BQ = known.key_E[rows_BQ.numpy()], group.ids_E[hidden][rows_BQ].numpy()
         special = known_cells(key_BQ, true_BQ, list_BC, known.answers)
         if excluded_QC is not None:
@@ -304,15 +309,15 @@ def _special(
 
 # Chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
 
-# What is found about some queries: counts, true scores; scores that the AUC compares with those, the query of each and
-# which are of known answers (None: nothing is filtered); losses (None: not asked for).
+# The results of some queries: counts; true scores; the competitors' scores for the AUC, the query of each, and whether
+# each is a known answer's (None: nothing is filtered); losses (None: not requested).
 Scored = tuple[QueryCounts, Tensor, tuple[Tensor, Tensor, Tensor | None], Tensor | None]
 
 
 def score_chunks(
     part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, settings: PassSettings, backend: Backend
 ) -> Scored:
-    """Score every query of some chunks with its list; rows are prepared.
+    """Score every query of some chunks against its list, from prepared rows.
 
     Raises:
         UnrankableError: a score is not a number.
@@ -340,11 +345,11 @@ def score_chunks(
 def _decided(
     part: ChunkPart, counted: Counted, signs: Callable[[Tensor, Tensor], Tensor], device: torch.device
 ) -> tuple[Counted, RankCounts | None]:
-    """Return counts in which open cells are what exact arithmetic says, and those of known answers in time.
+    """Decide the open cells; return the exact counts, and those of the cells that the time-aware filter removes.
 
     Args:
-        part: of the cells.
-        counted: as far as bounds decide.
+        part: the chunks and their cells.
+        counted: the result in which open cells count as tied.
         signs: (query, column) of some cells -> whether they score higher (1), the same (0) or lower (-1) than the true
             entity of their query.
         device: of the counts.
@@ -360,14 +365,14 @@ def _decided(
             with_decisions(counts.known, query_P[is_known_P], signs_P[is_known_P]),
         )
     if part.left_out[1:]:
-        query_P, column_P = (of.to(device) for of in part.left_out[1])
+        query_P, column_P = (index.to(device) for index in part.left_out[1])
         signs_P = signs(query_P, column_P)
         in_time = count_compared(query_P, signs_P > 0, signs_P == 0, part.rows_BQ.numel())
     return evolve(counted, counts=counts), in_time
 
 
 def _signs_by_id(part: ChunkPart, certified: CertifiedComparator, query_P: Tensor, column_P: Tensor) -> Tensor:
-    """Do what `signs_of` does for few cells of lists whose rows nobody has prepared."""
+    """Return the same as `signs_of` for a few cells whose rows are not prepared yet."""
     group, hidden, num_queries = part.group, part.hidden, part.rows_BQ.shape[1]
     signs = [torch.empty(0, dtype=torch.int8)]
     step = sizes_on(query_P.device).decided_pairs
@@ -381,15 +386,15 @@ def _signs_by_id(part: ChunkPart, certified: CertifiedComparator, query_P: Tenso
         )
         query_PL = group.queries(hidden, group.rows(hidden.other, known), rows)
         true_PL, candidate_PL = (group.candidates(hidden, group.rows(hidden, ids), ids) for ids in (true, candidate))
-        of_true, pairs = CertifiedTrue.from_pairs(certified, query_PL, true_PL), torch.arange(query.numel())
-        signs.append(decide(certified, (query_PL, pairs), (candidate_PL, pairs), of_true, pairs))
+        true_scores, pairs = CertifiedTrue.from_pairs(certified, query_PL, true_PL), torch.arange(query.numel())
+        signs.append(decide(certified, (query_PL, pairs), (candidate_PL, pairs), true_scores, pairs))
     return torch.cat(signs)
 
 
 def _true(
     part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Backend
 ) -> TrueScores | CertifiedTrue | None:
-    """Return what candidates are compared with; None: the scores of the true entities with which lists begin."""
+    """Return the true scores to compare with; None: the backend scores the lists' leading true entities."""
     if part.block.num_batch and backend.certified is None:
         return None
     query_QD = query_BQD.flatten(0, 1)
@@ -410,7 +415,7 @@ def _true(
 
 
 def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: RankCounts | None = None) -> Scored:
-    """Return what was found, from counts and the scores that were read or kept; `in_time`: counted already."""
+    """Assemble the results of some queries; `in_time` holds the time-filtered counts if they are made already."""
     counts, true_Q, scores_QC = counted.counts, counted.true_Q, counted.scores_KC
     sampled_P, in_time_P = part.split(counted.read_P, part.read[1].to(counted.read_P.device))
     if part.left_out[1:]:
@@ -434,7 +439,7 @@ def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: 
 
 
 def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
+    """Return all competitors' scores of the ranked queries, the query of each, and whether each is a known answer's."""
     competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
     if part.true_is_sampled_Q is not None:
         competes_QC &= part.true_is_sampled_Q.unsqueeze(1)
@@ -443,7 +448,7 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, 
 
 
 def _chunk_lists(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]) -> ChunkLists:
-    """Return a block's lists as a backend is given them that gathers rows by itself."""
+    """Return a block's lists in the form for a backend that gathers the rows itself."""
     own = {side: group.ids_E[side][block.rows_BQ] for side in ENDS}
     return ChunkLists(
         group.relation.scorer,
@@ -493,7 +498,7 @@ def count_sampled(
             part = ChunkPart.select(group, block, hidden, candidates, chunks)
             known = hidden.other
             known_BQD = (
-                rows[known][:, : block.num_batch]  # the head of that side's list
+                rows[known][:, : block.num_batch]  # that side's list begins with these rows
                 if known in rows and block.num_batch
                 else _rows(group, known, group.ids_E[known][part.rows_BQ])
             )
@@ -505,7 +510,7 @@ def count_sampled(
 
 
 def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int) -> int:
-    """Return how many chunks are scored together: so many that their rows and their scores have room."""
+    """Return how many chunks to score together, as limited by the size of their rows and scores."""
     table = group.tables[Side.LHS]
     sizes, row_numbers = sizes_on(table.device), (num_queries + num_candidates) * table.embeddings_ND.shape[1]
     return max(1, min(sizes.list_cells // (num_queries * num_candidates), sizes.numbers // max(row_numbers, 1)))
@@ -517,7 +522,7 @@ def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
 
 
 def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
-    """Hand over what was found about the queries whose true entity may compete."""
+    """Add the results of the queries whose true entity may compete to the tally."""
     counts, true_Q, (competing, competing_query, is_known), loss_Q = scored
     rows_Q = part.rows_BQ.flatten()
     kept: Tensor | slice = slice(None) if part.inside_Q is None else part.inside_Q

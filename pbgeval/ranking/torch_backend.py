@@ -152,10 +152,10 @@ class TorchBackend:
             return signs_P > 0, signs_P == 0
         assert true is not None, "true scores are known"
         score_P = score_U[at_P]
-        is_twin = score_P == true.kernel_Q[query_P]
-        of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
-        is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
-        return true.compare(query_P, score_P, is_twin)
+        is_duplicate = score_P == true.kernel_Q[query_P]
+        equal = is_duplicate.nonzero().squeeze(1)  # few: hashes take longer than scores
+        is_duplicate[equal] = row_hashes(candidate_UD[at_P[equal]]) == true.hash_Q[query_P[equal]]
+        return true.compare(query_P, score_P, is_duplicate)
 
     def _scores(self, block: Block) -> Tensor:
         """Return the scores of a block, rows of all grids one after the other, none of them NaN."""

@@ -1,11 +1,12 @@
-"""Prepared rows for certified ranks -> fast scores, each with a bound of how far it is from the exact score.
+"""Prepared rows for certified ranks -> fast scores with error bounds.
 
-Two kinds. A *float product* multiplies the rows themselves: whatever the kernel's order, shape or threads, rounding
-moves a sum of n products by at most n roundings of the sum of their magnitudes, which the rows' norms bound (Cauchy
-and Schwarz); in bfloat16 it rounds the rows before, and the bound grows by what they lose. A *grid product* first puts
-each row on a grid, a power of two below its largest number, so coarse that float64 adds the products without rounding:
-its scores have the same bits on any hardware, and the bound is that of what the grids left out. Products on grids are
-the *values* that certified runs report where a score is asked for.
+A *float product* multiplies the rows as they are. For any order, shape or number of threads of the kernel, a sum of n
+products is off by at most n roundings of the sum of their magnitudes, which the rows' norms bound (Cauchy-Schwarz). In
+bfloat16 the rows are rounded first, and the bound grows by what they lose.
+
+A *grid product* first rounds each row to a grid, whose step is a power of two below the row's largest number. The grid
+is so coarse that float64 adds the products without rounding. So scores have the same bits on any hardware, and the
+bound covers only what the grids left out. Grid products are the *values* that certified runs report as scores.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from pbgeval.scoring.comparators import SMALLEST_SQUARE
 from pbgeval.scoring.product import product
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that no sum of float32 products overflows
-FLUSHED = 2.0**-120  # more than what becomes of a float32 product that underflows, on hardware that flushes to zero
-SLACK = 1.0 + 1e-9  # for roundings of bounds, which are computed in float64
-# Of one operation, rounded to nearest or not; products of bfloat16 are added up in float32.
+FLUSHED = 2.0**-120  # exceeds the error of a float32 product that underflows, on hardware that flushes to zero
+SLACK = 1.0 + 1e-9  # covers rounding errors of the bounds, which are computed in float64
+# Relative error of one operation in any rounding mode; bfloat16 products are added in float32.
 ROUNDINGS = {torch.bfloat16: 2.0**-23, torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 SIGNIFICAND = 53
 
@@ -32,12 +33,12 @@ SIGNIFICAND = 53
 class Operand:
     """Rows of queries or of candidates, ready for one kind of product; leading axes are batches."""
 
-    rows_NW: Tensor  # what is multiplied
+    rows_NW: Tensor  # the factors of the product
     norm_N: Tensor  # float64: at least the length of each vector
-    square_N: Tensor  # float64: of that length, for distances
-    left_out_N: Tensor  # float64: at least the length of what a grid left out
-    bias_N: Tensor  # float64: a candidate's bias, what a query multiplies it by
-    constant_N: Tensor  # float64: of a query
+    square_N: Tensor  # float64: the squared length, for distances
+    left_out_N: Tensor  # float64: at least the length of what rounding the row removed
+    bias_N: Tensor  # float64: a candidate's bias, or a query's factor of it
+    constant_N: Tensor  # float64: a query's constant
 
     def take(self, rows: Tensor | slice) -> Operand:
         """Return some rows, which may repeat; without batches."""
@@ -46,19 +47,19 @@ class Operand:
 
 @frozen(eq=False)
 class FastScores:
-    """A block of fast scores, (..., K, C), and what is known of them."""
+    """A block of fast scores, (..., K, C), and their error bounds."""
 
     scores_KC: Tensor
-    offset_K: Tensor  # float64: what a row's scores have more than exact scores without the constant
-    error_K: Tensor  # float64: they are off by at most this
+    offset_K: Tensor  # float64: fast score minus exact score without the constant
+    error_K: Tensor  # float64: largest error of a row's scores
 
 
 @frozen(eq=False)
 class FloatProduct:
-    """Rows multiplied as they are, or rounded to bfloat16: three times as fast where hardware has it.
+    """Multiplies rows as they are, or in bfloat16, which is three times as fast on hardware with support.
 
-    Products of bfloat16 are added up in float32. Beside what that rounds, a score lacks what the rows have lost, whose
-    lengths bound it. Not for distances with a bias, whose columns would lose too much.
+    Products of bfloat16 are added in float32. The error bound covers the roundings of that sum and those of the rows.
+    Distances with a bias do not use bfloat16, because their extra columns would lose too much.
     """
 
     comparator: CertifiedComparator
@@ -69,12 +70,12 @@ class FloatProduct:
         return self.dtype is torch.bfloat16
 
     def operand(self, rows_NL: Tensor, *, of_queries: bool) -> Operand:
-        """Make what is multiplied of prepared rows."""
+        """Turn prepared rows into the operand of a product."""
         vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=of_queries)
         square_N = squared_lengths(vector_NL)
         rounded_NL = vector_NL.to(self.dtype)
         lost_N = torch.zeros_like(square_N)
-        if self.in_bfloat16:  # differences are not rounded: both have the exponent of one
+        if self.in_bfloat16:  # the difference is exact: a number and its rounding are close
             lost_N = squared_lengths(vector_NL, rounded_NL.to(vector_NL.dtype)).sqrt() * SLACK
         columns = [rounded_NL]
         if self.comparator.is_distance:
@@ -87,7 +88,7 @@ class FloatProduct:
         return _operand(columns, square_N, lost_N, bias_N, constant_N)
 
     def _parts(self, rest_N: Tensor) -> list[Tensor]:
-        """Return columns that add up to what float32 would hold: three in bfloat16."""
+        """Return columns that add up to float32 precision: three in bfloat16, else one."""
         parts = []
         for _ in range(3 if self.in_bfloat16 else 1):
             part_N = rest_N.to(self.dtype)
@@ -108,45 +109,45 @@ class FloatProduct:
         return FastScores(added_KC - squares_KC.sqrt(), torch.zeros_like(error_K), error_K)
 
     def bounds(self, queries: Operand, candidates: Operand) -> tuple[Tensor, Tensor]:
-        """Return offset and error (..., K) of the products of rows, which under `has_root` are no scores yet."""
+        """Return offset and error (..., K) of the products; under `has_root` these are not scores yet."""
         magnitude_K = _magnitudes(self.comparator, queries, candidates)
         num_columns = queries.rows_NW.shape[-1]
         relative, flushed = product_error(num_columns, self.dtype)
         error_K = magnitude_K * relative + flushed * (1 + queries.norm_N.max() + candidates.norm_N.max())
         offset_K = torch.zeros_like(error_K)
-        if self.comparator.is_distance:  # a sum of squares in float64, which rounds once for each
+        if self.comparator.is_distance:  # a sum of squares in float64, with one rounding per column
             offset_K = queries.square_N
             error_K = error_K + queries.square_N * (2.0**-40 + num_columns * 2.0**-52)
         if self.in_bfloat16:
             norm, lost = candidates.norm_N.amax(-1, keepdim=True), candidates.left_out_N.amax(-1, keepdim=True)
             lost_K = queries.left_out_N * norm + queries.norm_N * lost
-            # A square's parts add up to a little more than the square, by less than a fiftieth.
+            # The magnitudes of a square's parts add up to less than 1.02 times the square.
             error_K = error_K * 1.02 + lost_K * (2 if self.comparator.is_distance else 1) * SLACK
         return offset_K, error_K
 
 
 def product_error(num_columns: int, dtype: torch.dtype) -> tuple[float, float]:
-    """Return how far a sum of products may be off: as a share of their magnitudes, and by underflow.
+    """Return the error bounds of a sum of products: relative to its magnitudes, and by underflow.
 
-    Underflow counts once for each unit of 1 + the length of the query + the length of the candidate.
+    The bound by underflow is per unit of 1 + the length of the query + the length of the candidate.
     """
-    roundings = (num_columns + 8) * ROUNDINGS[dtype]  # of the square's column, too
+    roundings = (num_columns + 8) * ROUNDINGS[dtype]  # including the square's columns
     flushed = 0.0 if dtype is torch.float64 else num_columns * FLUSHED
     return roundings / (1 - roundings) * SLACK, flushed
 
 
 @frozen(eq=False)
 class GridProduct:
-    """Rows on grids, multiplied in float64 without rounding: values with the same bits on any hardware."""
+    """Multiplies rows on grids in float64 without rounding: values have the same bits on any hardware."""
 
     comparator: CertifiedComparator
 
     def operand(self, rows_NL: Tensor, *, of_queries: bool) -> Operand:
-        """Put prepared rows on grids."""
+        """Round prepared rows to grids."""
         vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=of_queries)
         on_grid_NL = self._on_grid(vector_NL)
         left_out_N = (vector_NL - on_grid_NL).square().sum(-1).sqrt() * SLACK
-        square_N = on_grid_NL.square().sum(-1)  # without rounding, too
+        square_N = on_grid_NL.square().sum(-1)  # exact as well
         return _operand([on_grid_NL], square_N, left_out_N, bias_N, constant_N)
 
     @staticmethod
@@ -154,12 +155,12 @@ class GridProduct:
         largest_N1 = vector_NL.abs().amax(-1, keepdim=True).double()
         fraction_N1, _ = torch.frexp(largest_N1)
         bits = grid_bits(vector_NL.shape[-1])
-        # The power of two above the largest number, exactly: an exponential would round on some hardware.
+        # The exact power of two above the largest number; an exponential would round on some hardware.
         step_N1 = torch.where(largest_N1 > 0, largest_N1 / fraction_N1, 1.0) * 2.0**-bits
         return (vector_NL / step_N1).round_().mul_(step_N1)
 
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
-        """Return the values of a block, and how far they are from the exact scores."""
+        """Return the values of a block and their error bounds."""
         values_KC = self._values(
             _product(queries.rows_NW, candidates.rows_NW),
             (queries.square_N.unsqueeze(-1), queries.bias_N.unsqueeze(-1), queries.constant_N.unsqueeze(-1)),
@@ -168,26 +169,26 @@ class GridProduct:
         return FastScores(values_KC, queries.constant_N, self._errors(queries, candidates))
 
     def paired(self, query_PL: Tensor, candidate_PL: Tensor) -> Tensor:
-        """Return the value of each prepared query with its own candidate, with the bits that `scores` gives."""
+        """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
         query_PL, weight_P, constant_P = _columns(self.comparator, query_PL, of_queries=True)
         candidate_PL, bias_P, _ = _columns(self.comparator, candidate_PL, of_queries=False)
         on_grid = self._on_grid(query_PL), self._on_grid(candidate_PL)
-        # Lengths are asked of distances alone.
+        # Only distances need squared lengths.
         squares = [x_PL.square().sum(-1) if self.comparator.is_distance else constant_P for x_PL in on_grid]
-        of_query, of_candidate = (squares[0], weight_P, constant_P), (squares[1], bias_P)
-        return self._values((on_grid[0] * on_grid[1]).sum(-1), of_query, of_candidate)
+        query_terms, candidate_terms = (squares[0], weight_P, constant_P), (squares[1], bias_P)
+        return self._values((on_grid[0] * on_grid[1]).sum(-1), query_terms, candidate_terms)
 
     def _values(
-        self, products: Tensor, of_query: tuple[Tensor, Tensor, Tensor], of_candidate: tuple[Tensor, Tensor]
+        self, products: Tensor, query_terms: tuple[Tensor, Tensor, Tensor], candidate_terms: tuple[Tensor, Tensor]
     ) -> Tensor:
         if not self.comparator.is_distance:
-            return products + of_query[2]
-        values: Tensor = products.mul_(2).sub_(of_candidate[0]).sub_(of_query[0])
+            return products + query_terms[2]
+        values: Tensor = products.mul_(2).sub_(candidate_terms[0]).sub_(query_terms[0])
         if self.comparator.has_root:
             values = values.neg_().clamp_(min=SMALLEST_SQUARE).sqrt_().neg_()
         if self.comparator.bias:
-            values = values + of_query[1] * of_candidate[1]
-        return values + of_query[2]
+            values = values + query_terms[1] * candidate_terms[1]
+        return values + query_terms[2]
 
     def _errors(self, queries: Operand, candidates: Operand) -> Tensor:
         norm, left_out = candidates.norm_N.amax(-1, keepdim=True), candidates.left_out_N.amax(-1, keepdim=True)
@@ -202,13 +203,13 @@ class GridProduct:
 
 
 def grid_bits(num_columns: int) -> int:
-    """Return how many bits of its largest number a row keeps on its grid, so that sums of products are not rounded."""
+    """Return how many bits of its largest number a row keeps, so that sums of products are exact."""
     return (SIGNIFICAND - (num_columns - 1).bit_length()) // 2
 
 
 @define(eq=False)
 class PreparedRows:
-    """Prepared rows of queries or candidates; what each kind of product needs of them is made when asked for."""
+    """Prepared rows of queries or candidates; the operand of each kind of product is made on first use."""
 
     comparator: CertifiedComparator
     rows_NL: Tensor
@@ -216,7 +217,7 @@ class PreparedRows:
     _operands: dict[torch.dtype | None, Operand] = field(factory=dict, init=False)
 
     def operand(self, dtype: torch.dtype | None) -> Operand:
-        """Return what a product in a type of numbers multiplies; None: one on grids."""
+        """Return the operand of a float product in `dtype`, or of the grid product if it is None."""
         if dtype not in self._operands:
             kind = GridProduct(self.comparator) if dtype is None else FloatProduct(self.comparator, dtype)
             self._operands[dtype] = kind.operand(self.rows_NL, of_queries=self.of_queries)
@@ -224,7 +225,7 @@ class PreparedRows:
 
 
 def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool = False) -> FastScores:
-    """Score a block by the cheapest product that can be trusted there.
+    """Score a block with the cheapest product whose error bounds hold.
 
     Args:
         queries: (..., K, L + 1).
@@ -242,7 +243,7 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
 
 @frozen(eq=False)
 class Operands:
-    """The operands of a product in float32, or of bfloat16."""
+    """A float product and its operands."""
 
     kind: FloatProduct
     queries: Operand
@@ -250,22 +251,23 @@ class Operands:
 
 
 def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16: bool = False) -> Operands | None:
-    """Return what a product multiplies, None where its scores cannot be trusted."""
+    """Return the operands of a float product, or None if its scores might overflow or be too inexact."""
     comparator, dtype = queries.comparator, torch.bfloat16 if in_bfloat16 else torch.float32
-    # A root's error is the root of the square's, too wide in float32.
+    # A root's error is the root of its square's error, which is too wide in float32.
     if comparator.has_root or (in_bfloat16 and comparator.is_distance and comparator.bias):
         return None
-    of_queries, of_candidates = queries.operand(dtype), candidates.operand(dtype)
-    magnitude_K = torch.maximum(_magnitudes(comparator, of_queries, of_candidates), of_queries.norm_N)
+    query_operand, candidate_operand = queries.operand(dtype), candidates.operand(dtype)
+    magnitude_K = torch.maximum(_magnitudes(comparator, query_operand, candidate_operand), query_operand.norm_N)
     is_safe = bool((magnitude_K < LARGEST_SAFE_SCORE).all())  # no score can overflow
-    return Operands(FloatProduct(comparator, dtype), of_queries, of_candidates) if is_safe else None
+    return Operands(FloatProduct(comparator, dtype), query_operand, candidate_operand) if is_safe else None
 
 
 @define
 class Bfloat16Use:
-    """Whether blocks of one kind are multiplied in bfloat16: where true scores are few enough among the others.
+    """Counts blocks tried and given up in bfloat16, to decide whether to go on using it.
 
-    What it leaves open is decided pair by pair, which takes longer than it saves where many are. Changes no number.
+    A block is given up if many cells stay open, because deciding them pair by pair takes longer than bfloat16 saves.
+    Does not change the results.
     """
 
     num_blocks: int = 0
@@ -290,7 +292,7 @@ def _operand(
 
 
 def _magnitudes(comparator: CertifiedComparator, queries: Operand, candidates: Operand) -> Tensor:
-    """Return for each query at least the sum of the magnitudes that add up to a score, (..., K)."""
+    """Return an upper bound of the summed magnitudes of a score's terms, for each query (..., K)."""
     norm = candidates.norm_N.amax(-1, keepdim=True)
     if not comparator.is_distance:
         return queries.norm_N * norm
@@ -298,7 +300,7 @@ def _magnitudes(comparator: CertifiedComparator, queries: Operand, candidates: O
 
 
 def _product(query_KW: Tensor, candidate_CW: Tensor) -> Tensor:
-    """Multiply; bounds hold for any order of additions, so on a GPU torch's own product serves, whatever its bits."""
+    """Multiply; bounds hold for any order of additions, so a GPU can use torch's own product."""
     if query_KW.device.type != "cpu":
         return query_KW @ candidate_CW.mT
     return product(query_KW[None], candidate_CW[None])[0] if query_KW.dim() == 2 else product(query_KW, candidate_CW)

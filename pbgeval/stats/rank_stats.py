@@ -1,7 +1,7 @@
 """Ranks -> a row of named int64 sums per group of queries.
 
-A metric is not additive, its statistics are. Everything is int64, so + is exact and order does not matter.
-Means over all orders of the ties are kept as what they are below the optimistic value: nothing where there are no ties.
+A metric is not additive, but its statistics are. Everything is int64, so + is exact and order does not matter.
+A mean over all orders of the ties is stored as the optimistic value minus the mean, which is 0 without ties.
 Reals (1/rank, shares, losses) are rounded once, per query, to fixed point with FRACTION_BITS and summed in two limbs
 of LIMB_BITS: exact for 2^34 queries (decision 0001). Rows add only if their columns are the same.
 """
@@ -68,7 +68,7 @@ class StatsLayout:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of all sums, those in two limbs once."""
+        """The names of all sums; a sum in two limbs has one name."""
         return (*(name for name in self.columns if not name.endswith((".low", ".high"))), *self.limbs)
 
     @cached_property
@@ -78,7 +78,7 @@ class StatsLayout:
 
     @cached_property
     def tied_metrics(self) -> tuple[QueryMetric, ...]:
-        """Metrics whose mean over tie orders differs from the realistic rank's."""
+        """Metrics whose mean over the orders of ties differs from the realistic rank's."""
         return tuple(metric for metric in self.metrics if metric.over_ties is not None and metric.units != 2)
 
     @cached_property
@@ -87,7 +87,7 @@ class StatsLayout:
 
     @cached_property
     def limbs(self) -> dict[str, tuple[int, int]]:
-        """The places of the two limbs of a sum, low and high."""
+        """The columns of each sum in two limbs: (low, high)."""
         names = [name.removesuffix(".low") for name in self.columns if name.endswith(".low")]
         return {name: (self.index[f"{name}.low"], self.index[f"{name}.high"]) for name in names}
 
@@ -135,8 +135,8 @@ class RankStats:
 
     @cached_property
     def total(self) -> Sums:
-        """The sum of a column by its name, of one kept in two limbs as a Python integer of any size."""
-        integers: list[int] = self.sums.tolist()  # at once: an element of a tensor costs microseconds
+        """Function from the name of a sum to its value; two limbs are joined in one Python integer."""
+        integers: list[int] = self.sums.tolist()  # at once, because reading one tensor element takes microseconds
         totals = dict(zip(self.layout.columns, integers, strict=True)) | {
             name: integers[low] + (integers[high] << LIMB_BITS) for name, (low, high) in self.layout.limbs.items()
         }
@@ -157,10 +157,10 @@ def sums_of_groups(
     Args:
         layout: the columns.
         counts: of queries whose counts are complete; those of one group stand next to each other.
-        size_G: how many queries each group has, or 0.
+        size_G: each group's number of queries, which may be 0.
         numbers: of each group, as in `RankStats.from_queries`.
-        known_Q: the same.
-        loss_Q: the same.
+        known_Q: as in `RankStats.from_queries`.
+        loss_Q: as in `RankStats.from_queries`.
     """
     table_GF = np.zeros((len(size_G), len(layout.columns)), np.int64)
     has_queries = np.flatnonzero(size_G)
@@ -175,8 +175,8 @@ def sums_of_groups(
         table_GF[has_queries] = sum_groups(layout, each, starts_G, times)
         for name, values_Q in columns.items():
             table_GF[has_queries, layout.index[name]] = _sums(values_Q, starts_G)
-    for sums_F, of_group in zip(table_GF, numbers, strict=True):
-        for name, value in of_group.items():
+    for sums_F, group_numbers in zip(table_GF, numbers, strict=True):
+        for name, value in group_numbers.items():
             sums_F[layout.index[name]] = value
     return table_GF
 
@@ -190,7 +190,7 @@ def sum_groups(
         layout: the columns; those that do not follow from the counts are zero.
         counts: of queries whose counts are complete; those of one group stand next to each other.
         starts_G: where each group begins, int64, increasing from 0; no group is empty.
-        times_Q: for how many queries each stands, int64; None: for itself.
+        times_Q: how many queries each entry stands for, int64; None: one.
     """
     table_GF = np.zeros((len(starts_G), len(layout.columns)), np.int64)
     num_rows_G = np.diff(starts_G, append=counts.better_Q.numel())
@@ -203,11 +203,11 @@ def sum_groups(
     }
     for name, values_Q in columns.items():
         table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
-    # The columns of the rank types differ by the tied queries alone, of which there are few.
+    # Rank types differ only in the few tied queries, so start from the optimistic sums and correct them for ties.
     names, optimistic_GR = _rank_sums(layout, counts, RankType.OPTIMISTIC, starts_G, times_Q)
-    places = {of: [layout.index[f"{of.value}.{name}"] for name in names] for of in RankType}
-    for of_type in places.values():
-        table_GF[:, of_type] = optimistic_GR
+    places = {rank_type: [layout.index[f"{rank_type.value}.{name}"] for name in names] for rank_type in RankType}
+    for type_columns in places.values():
+        table_GF[:, type_columns] = optimistic_GR
     rows_T = (counts.tied_Q > 0).nonzero().squeeze(1)
     if not rows_T.numel():
         return table_GF
@@ -226,16 +226,16 @@ def sum_groups(
 
 
 def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[str, Tensor]:
-    """Return optimistic values minus means over all orders of ties, fixed point (T,).
+    """Return each tied metric's optimistic values minus its means over all orders of ties, fixed point (T,).
 
     Each is the difference of two rounded values, so that sums of both add up.
     """
     best_T, tied_T, competitors_T = (
-        of.double().numpy() for of in (tied.better_Q + 1, tied.tied_Q, tied.num_competitors_Q)
+        counts_T.double().numpy() for counts_T in (tied.better_Q + 1, tied.tied_Q, tied.num_competitors_Q)
     )
     below = {}
     for metric in layout.tied_metrics:
-        assert metric.over_ties is not None, "it is one of those that have it"
+        assert metric.over_ties is not None, "tied metrics have a mean over ties"
         units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
         mean_T = torch.from_numpy(metric.over_ties(best_T, best_T + tied_T, competitors_T))
         optimistic_T = metric.numerators(tied, RankType.OPTIMISTIC, FRACTION_BITS) * units
@@ -261,18 +261,18 @@ def _sums(values_Q: Tensor, starts_G: np.ndarray, times_Q: np.ndarray | None = N
 
 
 def _limbs(name: str, values: Tensor) -> dict[str, Tensor]:
-    """Split integers in the parts that are summed apart, by the names of their columns."""
+    """Split integers into low and high limbs, by the names of their columns."""
     return {f"{name}.low": values & ((1 << LIMB_BITS) - 1), f"{name}.high": values >> LIMB_BITS}
 
 
 # Sums -> the metrics that are ratios of them, and the loss. Definitions are in docs/metrics.md.
 
 
-Sums = Callable[[str], int]  # the sum of a column of `StatsLayout`: `RankStats.total`, or of queries that are weighted
+Sums = Callable[[str], int]  # name of a sum -> value: `RankStats.total`, or weighted sums
 
 
 def query_mean(sums: Sums, metric: QueryMetric, rank_type: RankType) -> float | None:
-    """Return a metric from its sums, rounded once; None where nothing is counted."""
+    """Return a metric from its sums, rounded once; None if nothing is counted."""
     return metric.mean(metric.numerator(sums, rank_type), sums(metric.per), FRACTION_BITS)
 
 
@@ -282,24 +282,24 @@ def rank_metrics(sums: Sums, cutoffs: tuple[int, ...], *, adjusted: bool = False
     Args:
         sums: of some queries.
         cutoffs: K of hits at K.
-        adjusted: also the adjusted mean rank index.
+        adjusted: whether to include the adjusted mean rank index.
     """
     metrics: dict[str, float | int | None] = {}
     for key, metric, rank_type in keyed_metrics(cutoffs, adjusted=adjusted):
-        if metric is MEAN_RANK:  # the first of each type
+        if metric is MEAN_RANK:  # the first metric of each rank type
             metrics[f"{rank_type.value}.count"] = sums("num_queries")
         metrics[key] = query_mean(sums, metric, rank_type)
     return metrics
 
 
 def mean_loss(stats: RankStats, num_edges: int) -> float | None:
-    """Return PBG's loss: both sides' sum per edge. None if some query's loss is not a finite number below 2^28."""
+    """Return PBG's loss: both sides' sum per edge. None unless every query's loss is finite and below 2^28."""
     return None if stats.total("num_undefined_losses") else ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
 
 
-def by_label(of_side: Mapping[Side, T], sides: Sequence[Side]) -> dict[str, T]:
-    """Return values by label of the enabled sides, and `both` as heads plus tails: whatever adds."""
+def by_label(by_side: Mapping[Side, T], sides: Sequence[Side]) -> dict[str, T]:
+    """Return the values of the enabled sides by label, and `both`: heads plus tails."""
     return {
-        **{side.label: of_side[side] for side in sides},
-        "both": reduce(add, (of_side[side] for side in sides if side.is_in("both"))),
+        **{side.label: by_side[side] for side in sides},
+        "both": reduce(add, (by_side[side] for side in sides if side.is_in("both"))),
     }
