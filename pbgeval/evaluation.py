@@ -346,8 +346,8 @@ def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Re
             if num_workers == 1:
                 outcome = do_work(work, team)
             else:
-                say = work.observer.warn
-                outcome = start_local_workers(work_as_local_worker, (work,), num_workers, say, launch.server)[0]
+                warn = work.observer.warn
+                outcome = start_local_workers(work_as_local_worker, (work,), num_workers, warn, launch.server)[0]
         return _conclude(outcome, output, work) if team.rank_in_team == 0 else None
     except EvalError as error:
         if not isinstance(error, IncompleteError):

@@ -22,7 +22,7 @@ _COMPILING = threading.Lock()
 
 @define(eq=False)
 class _Announcer:
-    """Who is told that a loop is compiled."""
+    """The function to call before a loop is compiled; None: no function."""
 
     say: Callable[[str], None] | None = None
 

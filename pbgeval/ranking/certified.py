@@ -84,7 +84,7 @@ def decide(
     return torch.cat(parts)
 
 
-def with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> RankCounts:
+def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> RankCounts:
     """Return counts in which open cells, counted as tied before, are counted by their decided signs."""
     decided = count_compared(query_P, signs_P > 0, signs_P == 0, counts.better_Q.numel())
     tied_Q = counts.tied_Q - decided.num_competitors_Q + decided.tied_Q
@@ -131,8 +131,20 @@ def decided(
     row_P = queries.row_on_device_Q[query_P]
     known_P = are_among(row_P, column_P, known, candidates.num_columns)
     signs_P = signs_of(queries, candidates, query_P, column_P)
+    return with_signs(counts, query_P, signs_P, known_P)
+
+
+def with_signs(counts: QueryCounts, query_P: Tensor, signs_P: Tensor, known_P: Tensor) -> QueryCounts:
+    """Return counts in which open cells, counted as tied, have the order of their signs.
+
+    Args:
+        counts: counts in which open cells are tied.
+        query_P: the query of each open cell.
+        signs_P: as `signs_of` returns them.
+        known_P: bool, whether each open cell is a known answer.
+    """
     return QueryCounts(
-        with_decisions(counts.raw, query_P, signs_P), with_decisions(counts.known, query_P[known_P], signs_P[known_P])
+        _with_decisions(counts.raw, query_P, signs_P), _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
     )
 
 

@@ -139,6 +139,7 @@ class ExactChunks:
     certified: CertifiedComparator
     _results: dict[Side, Arrays] = field(init=False)  # by hidden side, as arguments of the loop
     _open: list[Mapping[Side, CellIndex]] = field(factory=list, init=False)  # one for each thread's chunks
+    _num_decided: list[np.ndarray] = field(factory=list, init=False)  # in float64, by side, of each thread's chunks
 
     @_results.default
     def _allocate_results(self) -> dict[Side, Arrays]:
@@ -183,8 +184,7 @@ class ExactChunks:
                 (*bounds, grid_bits(sizes.dimension)),
                 (lhs_KD, rhs_KD, query_RD, np.empty(sizes.dimension, np.float64), scores_P),
             )
-        with self.certified.lock:
-            self.certified.tally.update(in_float64=int(num_open[:, 1].sum()))
+        self._num_decided.append(num_open[:, 1])
         open_cells = {}
         for side in ENDS:
             query_P, column_P = torch.from_numpy(listed[side][:, : num_open[side.value, 0]])
@@ -196,6 +196,8 @@ class ExactChunks:
         """Return the counts, values and open cells of the queries that hide a side, once all are counted."""
         (_, true_Q), _, _, (_, _, read_P), counts_6Q = self._results[side]
         counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
+        with self.certified.lock:
+            self.certified.tally.update(in_float64=sum(int(of_thread[side.value]) for of_thread in self._num_decided))
         query_P, column_P = (torch.cat(parts) for parts in zip(*(cells[side] for cells in self._open), strict=True))
         return Counted(counts, torch.from_numpy(true_Q).float(), torch.from_numpy(read_P), (query_P, column_P), None)
 

@@ -437,7 +437,7 @@ def transform_exactly(
         rel_Q: the relation of each query; empty: all are of the first.
         parameters: of relations, float64.
         x_D: room for a row in float64.
-        query_RD: what is written to.
+        query_RD: the output.
     """
     table_ND, global_D, ids_Q = rows
     first_RX, second_RX = parameters
@@ -462,6 +462,20 @@ def transform_exactly(
                 query_D[at] = np.float32(x_D[at] * first_X[at] - x_D[half + at] * imag_H[at])
             for at in range(half):
                 query_D[half + at] = np.float32(x_D[at] * imag_H[at] + x_D[half + at] * first_X[at])
+
+
+@inner_loop()
+def exact_queries(
+    operator: Compiled, known_KD: Compiled, rows: Compiled, rel_Q: Compiled, x_D: Compiled, query_RD: Compiled
+) -> Compiled:
+    """Return the prepared queries of gathered rows: the rows themselves, or the output of an operator on them.
+
+    `operator` is its code and parameters, `known_KD` the gathered rows; `transform_exactly` explains the rest.
+    """
+    if operator[0] == IDENTITY:
+        return known_KD
+    transform_exactly(operator[0], rows, rel_Q, operator[1], x_D, query_RD)
+    return query_RD
 
 
 @inner_loop()
@@ -623,30 +637,23 @@ def count_gathered_exactly(
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden.
 
     Candidates are rows of tables as they are, with the global embedding: one sum, rounded once. `operators` has the
-    code and parameters of what acts on the queries that hide a side.
+    code and parameters of the operator on the queries that hide a side.
     """
     lhs_BK, rhs_BK = ids
     lhs_KD, rhs_KD, query_RD, x_D, scores_P = room
-    of_lhs, of_rhs = operators
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk
         gather_rows(tables[0], global_embeddings[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)
         gather_rows(tables[1], global_embeddings[1], rhs_BK[chunk], rhs_BK[following], rhs_KD)
         if sides[0][0][1]:
-            known_KD = rhs_KD
-            if of_lhs[0] != IDENTITY:
-                known = tables[1], global_embeddings[1], rhs_BK[chunk, : sides[0][0][0]]
-                transform_exactly(of_lhs[0], known, rel_BQ[chunk], of_lhs[1], x_D, query_RD)
-                known_KD = query_RD
-            total += count_side_exactly(multiplications[0], known_KD, lhs_KD, bounds, scores_P, chunk, sides[0])
+            rows = tables[1], global_embeddings[1], rhs_BK[chunk, : sides[0][0][0]]
+            queries_RD = exact_queries(operators[0], rhs_KD, rows, rel_BQ[chunk], x_D, query_RD)
+            total += count_side_exactly(multiplications[0], queries_RD, lhs_KD, bounds, scores_P, chunk, sides[0])
         if sides[1][0][1]:
-            known_KD = lhs_KD
-            if of_rhs[0] != IDENTITY:
-                known = tables[0], global_embeddings[0], lhs_BK[chunk, : sides[1][0][0]]
-                transform_exactly(of_rhs[0], known, rel_BQ[chunk], of_rhs[1], x_D, query_RD)
-                known_KD = query_RD
-            total += count_side_exactly(multiplications[1], known_KD, rhs_KD, bounds, scores_P, chunk, sides[1])
+            rows = tables[0], global_embeddings[0], lhs_BK[chunk, : sides[1][0][0]]
+            queries_RD = exact_queries(operators[1], lhs_KD, rows, rel_BQ[chunk], x_D, query_RD)
+            total += count_side_exactly(multiplications[1], queries_RD, rhs_KD, bounds, scores_P, chunk, sides[1])
     return total
 
 

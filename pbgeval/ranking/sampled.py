@@ -18,7 +18,7 @@ from torch import Tensor
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.backend import Backend, backend_for
 from pbgeval.ranking.block import Block, CandidateRows, ChunkLists, Counted, ListCells, NotANumberError, QueryRows
-from pbgeval.ranking.certified import decide, signs_of, with_decisions
+from pbgeval.ranking.certified import decide, signs_of, with_signs
 from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import (
     NO_CELLS,
@@ -359,11 +359,7 @@ def _decided(
     if query_P.numel():
         known = part.known[0].to(device), part.known[1].to(device)
         is_known_P = are_among(query_P, column_P, known, part.ids_BC.shape[1])
-        signs_P = signs(query_P, column_P)
-        counts = QueryCounts(
-            with_decisions(counts.raw, query_P, signs_P),
-            with_decisions(counts.known, query_P[is_known_P], signs_P[is_known_P]),
-        )
+        counts = with_signs(counts, query_P, signs(query_P, column_P), is_known_P)
     if part.left_out[1:]:
         query_P, column_P = (index.to(device) for index in part.left_out[1])
         signs_P = signs(query_P, column_P)

@@ -75,7 +75,7 @@ def full_precision() -> Iterator[CallerSettings]:
         finally:
             torch.set_float32_matmul_precision(of_all)
             for backend, precision in zip(backends, of_each, strict=True):
-                backend.fp32_precision = "none"  # as what is set for all operations says
+                backend.fp32_precision = "none"  # so that the setting for all operations applies
                 if backend.fp32_precision != precision:
                     backend.fp32_precision = precision
 

@@ -17,7 +17,7 @@ _IGNORED = "_"
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 _SAID = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "single spaces", "|": "pipes"}
 
-NO_RELATION = "edge"  # what the relation is called where the files have none, and nobody else names it
+NO_RELATION = "edge"  # name of the only relation, where files have no relations and no option names it
 
 # What the field calls both ends, and relations: in Parquet without an option, and in headers that are warned of.
 ENDS_BY_NAME = (

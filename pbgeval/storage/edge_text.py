@@ -1,6 +1,6 @@
 """A text file of edges, plain or gzip -> the names of its edges, or the first line that is wrong.
 
-These are the rules for every file of edges, whoever reads it. Files that may be larger than memory are read by DuckDB
+These are the rules for every file of edges, in every command. Files that may be larger than memory are read by DuckDB
 (`importing/edge_files.py`), which takes the first line, and every fault, from here;
 `tests/contracts/test_edges_by_every_door.py` and `tests/laws/test_one_reader_of_edges.py` hold the two together.
 
@@ -363,7 +363,7 @@ def _is_used_again(names: Mapping[str, str], columns: Mapping[str, Sequence[str]
 
 @define
 class _Reading:
-    """What has been met of a file: faults of names are told at its end, as those of lines come first."""
+    """The state of reading a file. Faults of names are reported at its end, because those of lines come first."""
 
     text: EdgeText
     num_edges: int = 0
