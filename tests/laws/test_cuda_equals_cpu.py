@@ -9,7 +9,7 @@ import pytest
 from pbgeval import evaluate, load_config
 from tests.kit.case import TinyCase
 
-LOSS, FILTERED, CERTIFIED = "compute_loss=True", "filter_paths=edges", "precision=certified"
+LOSS, FILTERED, CERTIFIED = "compute_loss=True", "filter_paths={folder}/edges", "precision=certified"
 WAYS = [
     [LOSS],
     ["candidates=partition", LOSS],
@@ -28,9 +28,10 @@ def test_a_gpu_gives_the_figures_of_the_cpu(tmp_path: Path, dynamic: bool, overr
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     case = TinyCase.write(tmp_path / "case", dynamic=dynamic, edges_per_bucket=60)
+    settings = [override.format(folder=case.root) for override in overrides]
     on_cpu, on_gpu = (
         evaluate(
-            load_config(case.config, overrides),
+            load_config(case.config, settings),
             output=tmp_path / device,
             workers=1,
             device=device,
