@@ -1,10 +1,17 @@
 """The words and letters used everywhere.
 
-Tensor names end in their letters, one per dimension:
+The name of an array ends in one letter per dimension:
 
-    Q queries            C candidates        D dimension of an embedding
-    B chunks             N entities          R ranks
-    E edges              K cut-offs          G groups of statistics
+    Q queries       C candidates    B chunks
+    E edges         R relations     P pairs, such as (query, candidate)
+    K keys, and other distinct values such as scores and ranks; in metrics also the cut-off of Hits@K
+    D dimensions of vectors, and columns of tables, such as metrics
+    N rows of any other table, such as the entities of a partition
+    G groups of statistics, such as strata
+
+A digit is a fixed size: `counts_6Q` has six rows. Padded and transposed layouts keep their letters. A lower-case letter
+is a size that one call chooses, or a few of the values: `scores_bN` are a batch of rows, `items_Qk` the best k,
+`row_n` those of some edges.
 
 An edge is (lhs, rel, rhs). A query is an edge with one side hidden: `Side.LHS` hides the left entity
 (PyKEEN's *head* prediction), `Side.RHS` the right one (*tail*), `Side.REL` the relation. A query's key is what is left

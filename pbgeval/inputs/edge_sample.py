@@ -124,9 +124,9 @@ class EdgeSample:
     seed: int
     round_totals: tuple[int, ...]  # units drawn after each round, increasing; the last at most all
     strata: tuple[range, ...]  # buckets of each; of the first round: they stay, so that rounds only add
-    _sizes_H: np.ndarray = field(init=False, repr=False)  # units of each stratum
-    _drawn_RH: np.ndarray = field(init=False, repr=False)  # units drawn from each stratum: before round 1, after each
-    _clusters_RH: np.ndarray = field(init=False, repr=False)  # the first cluster of each stratum in each round
+    _sizes_G: np.ndarray = field(init=False, repr=False)  # units of each stratum
+    _drawn_NG: np.ndarray = field(init=False, repr=False)  # units drawn from each stratum: before round 1, after each
+    _clusters_NG: np.ndarray = field(init=False, repr=False)  # the first cluster of each stratum in each round
     # Stratum of each bucket, its first unit there, and one past its last.
     _places: dict[tuple[int, Bucket], tuple[int, int, int]] = field(init=False, repr=False)
     _latest: tuple[tuple[int, int], np.ndarray] | None = field(init=False, default=None, repr=False)
@@ -142,10 +142,10 @@ class EdgeSample:
         if len(self._places) < len(self.population):
             raise ValueError("a bucket stands twice in the population")
         offset = int(DrawStream.named(f"edge sample {self.seed} offset").words(0, 1)[0])
-        self._sizes_H = np.array(sizes, dtype=np.int64)
-        self._drawn_RH = np.array([allocate(sizes, total, offset) for total in (0, *self.round_totals)], dtype=np.int64)
-        added_RH = np.diff(self._drawn_RH, axis=0)
-        self._clusters_RH = np.cumsum(added_RH).reshape(added_RH.shape) - added_RH  # round by round, stratum by stratum
+        self._sizes_G = np.array(sizes, dtype=np.int64)
+        self._drawn_NG = np.array([allocate(sizes, total, offset) for total in (0, *self.round_totals)], dtype=np.int64)
+        added_NG = np.diff(self._drawn_NG, axis=0)
+        self._clusters_NG = np.cumsum(added_NG).reshape(added_NG.shape) - added_NG  # round by round, stratum by stratum
 
     @classmethod
     def of_size(cls, population: Sequence[BucketUnits], num_draws: int, seed: int) -> EdgeSample:
@@ -190,7 +190,7 @@ class EdgeSample:
     @property
     def num_units(self) -> int:
         """The units of the population."""
-        return int(self._sizes_H.sum())
+        return int(self._sizes_G.sum())
 
     def draw(self, path_index: int, bucket: Bucket, round_number: int = 1) -> tuple[np.ndarray, int]:
         """Return the units of a bucket that a round adds, and the cluster of the first in the whole sample.
@@ -200,8 +200,8 @@ class EdgeSample:
         """
         stratum, first, stop = self._places[path_index, bucket]
         if self._latest is None or self._latest[0] != (stratum, round_number):  # the latest positions are kept
-            before, after = self._drawn_RH[round_number - 1 : round_number + 1, stratum].tolist()
-            size = int(self._sizes_H[stratum])
+            before, after = self._drawn_NG[round_number - 1 : round_number + 1, stratum].tolist()
+            size = int(self._sizes_G[stratum])
             path, its_first, _ = self.population[self.strata[stratum].start]
             stream = DrawStream.named(f"edge sample {self.seed} order {path} {its_first.lhs} {its_first.rhs}")
             is_whole = after - before == size
@@ -209,10 +209,10 @@ class EdgeSample:
             self._latest = (stratum, round_number), added
         drawn = self._latest[1]  # positions in the stratum that the round adds, increasing
         start, end = np.searchsorted(drawn, [first, stop]).tolist()
-        return drawn[start:end] - first, int(self._clusters_RH[round_number - 1, stratum]) + start
+        return drawn[start:end] - first, int(self._clusters_NG[round_number - 1, stratum]) + start
 
     def design(self, round_number: int = 1) -> SampleDesign:
         """Return what the standard errors need to know of the whole sample after a round."""
-        added_RH = np.diff(self._drawn_RH[: round_number + 1], axis=0)
-        strata_RH = np.broadcast_to(np.arange(len(self.strata)), added_RH.shape)
-        return SampleDesign(np.repeat(strata_RH.ravel(), added_RH.ravel()), self._sizes_H)
+        added_NG = np.diff(self._drawn_NG[: round_number + 1], axis=0)
+        strata_NG = np.broadcast_to(np.arange(len(self.strata)), added_NG.shape)
+        return SampleDesign(np.repeat(strata_NG.ravel(), added_NG.ravel()), self._sizes_G)

@@ -283,8 +283,8 @@ class TopKMetric:
         Raises:
             DataError: the shapes do not fit, an index is out of range, or an item is recommended twice to one user.
         """
-        items_Uk = _integers("pred_index_mat", pred_index_mat, 2)[:, : self.k]
-        if not items_Uk.shape[1]:
+        items_Qk = _integers("pred_index_mat", pred_index_mat, 2)[:, : self.k]
+        if not items_Qk.shape[1]:
             raise DataError("pred_index_mat: expected at least one column, got none; -1 stands for no item")
         try:
             user, item = edge_label_index
@@ -298,32 +298,32 @@ class TopKMetric:
                 f"edge_label_index: expected pairs, got {len(user_E)} users and {len(item_E)} items",
             ),
             (
-                user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Uk),
-                f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Uk) - 1}",
+                user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Qk),
+                f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Qk) - 1}",
             ),
         )
         most = np.iinfo(np.int64).max if self.num_items is None else self.num_items - 1
-        for name, of, least in (("pred_index_mat", items_Uk, -1), ("edge_label_index", item_E, 0)):
+        for name, of, least in (("pred_index_mat", items_Qk, -1), ("edge_label_index", item_E, 0)):
             if of.size and not least <= of.min() <= of.max() <= most:
                 raise DataError(f"{name}: expected items from {least} to {most}, got {of.min()} to {of.max()}")
-        sorted_Uk = np.sort(items_Uk, axis=1)
-        is_repeated_U = ((sorted_Uk[:, 1:] == sorted_Uk[:, :-1]) & (sorted_Uk[:, 1:] >= 0)).any(axis=1)
-        if is_repeated_U.any():
-            raise DataError(f"pred_index_mat: row {int(np.argmax(is_repeated_U))} recommends an item twice")
-        items = distinct(np.append(items_Uk, item_E))  # their places, as ids can be any integers
+        sorted_Qk = np.sort(items_Qk, axis=1)
+        is_repeated_Q = ((sorted_Qk[:, 1:] == sorted_Qk[:, :-1]) & (sorted_Qk[:, 1:] >= 0)).any(axis=1)
+        if is_repeated_Q.any():
+            raise DataError(f"pred_index_mat: row {int(np.argmax(is_repeated_Q))} recommends an item twice")
+        items = distinct(np.append(items_Qk, item_E))  # their places, as ids can be any integers
         width = len(items) + 1
         right_E = distinct(user_E * width + np.searchsorted(items, item_E))
-        num_right_U = np.bincount(right_E // width, minlength=len(items_Uk))
-        place_Uk = np.arange(len(items_Uk))[:, None] * width + np.searchsorted(items, items_Uk)
-        is_hit_Uk = np.isin(place_Uk, right_E) & (items_Uk >= 0)
-        asked_U = num_right_U > 0
-        user_R, before_R = np.nonzero(is_hit_Uk[asked_U])
-        alone_R = np.ones_like(user_R)  # an order is given, so each hit is at one place
-        values = AnswerPlaces(num_right_U[asked_U], user_R, before_R, alone_R, alone_R).values(self.k)
+        num_right_Q = np.bincount(right_E // width, minlength=len(items_Qk))
+        place_Qk = np.arange(len(items_Qk))[:, None] * width + np.searchsorted(items, items_Qk)
+        is_hit_Qk = np.isin(place_Qk, right_E) & (items_Qk >= 0)
+        asked_Q = num_right_Q > 0
+        user_P, before_P = np.nonzero(is_hit_Qk[asked_Q])
+        alone_P = np.ones_like(user_P)  # an order is given, so each hit is at one place
+        values = AnswerPlaces(num_right_Q[asked_Q], user_P, before_P, alone_P, alone_P).values(self.k)
         self._sums = {name: total + exact_sum(values[name]) for name, total in self._sums.items()}
-        self._num_users += int(asked_U.sum())
+        self._num_users += int(asked_Q.sum())
         if self.num_items is not None:
-            self._is_recommended[items_Uk[items_Uk >= 0]] = True
+            self._is_recommended[items_Qk[items_Qk >= 0]] = True
 
     def merge_state(self, other: TopKMetric) -> None:
         """Add the users of another metric with the same settings.

@@ -81,15 +81,15 @@ def pooled_auc(
         )
     if design.degrees_of_freedom < 1:
         return PooledAuc(value, math.inf)
-    num_clusters, population = len(design.stratum_U), int(design.population_H.sum())
+    num_clusters, population = len(design.stratum_N), int(design.population_G.sum())
     assert union.true_cluster is not None, "scores of a sample have clusters"
     assert union.competing_cluster is not None, "scores of a sample have clusters"
     # Each cluster's part of what the value is off by; a part is a mean's, so that they add up to 0.
-    share_U = (
+    share_N = (
         np.bincount(union.true_cluster, beaten_Q - value, num_clusters) / num_true
         + np.bincount(union.competing_cluster, lost_C - value, num_clusters) / num_competing
     )
-    variance, freedom = variance_of_mean(num_clusters * share_U, design)
+    variance, freedom = variance_of_mean(num_clusters * share_N, design)
     # The spread of clusters holds that of the scores drawn from each, but for what the finite population takes off.
     variance += of_draws * num_clusters / population
     return PooledAuc(value, math.sqrt(variance), freedom, num_clusters / (1.0 - num_clusters / population))
@@ -176,21 +176,21 @@ def pooled_classification(pool: SortedPool, sample: AucSample) -> tuple[dict[str
     true, competing = (
         len(ascending) - 1 - np.searchsorted(ascending, images) for images in (pool.true, pool.competing)
     )
-    positive_T: np.ndarray = np.bincount(true, minlength=len(ascending))
-    negative_T: np.ndarray = np.bincount(competing, minlength=len(ascending))
-    metrics = classification_metrics(positive_T, negative_T, num_scores)
+    positive_K: np.ndarray = np.bincount(true, minlength=len(ascending))
+    negative_K: np.ndarray = np.bincount(competing, minlength=len(ascending))
+    metrics = classification_metrics(positive_K, negative_K, num_scores)
     design = sample.design
-    if design is None or len(design.stratum_U) < JACKKNIFE_GROUPS:
+    if design is None or len(design.stratum_N) < JACKKNIFE_GROUPS:
         return metrics, {}
     assert pool.true_cluster is not None, "scores of a sample have clusters"
     assert pool.competing_cluster is not None, "scores of a sample have clusters"
-    of_parts = (positive_T, true, pool.true_cluster), (negative_T, competing, pool.competing_cluster)
+    of_parts = (positive_K, true, pool.true_cluster), (negative_K, competing, pool.competing_cluster)
     replicates = [
         classification_metrics(positives, negatives, num_scores)
         for positives, negatives in _without_a_group(design, of_parts)
     ]
     # By what the finite population shrinks a variance.
-    unseen_share = 1.0 - len(design.stratum_U) / int(design.population_H.sum())
+    unseen_share = 1.0 - len(design.stratum_N) / int(design.population_G.sum())
     return metrics, _intervals(metrics, replicates, unseen_share, sample.level)
 
 
@@ -240,18 +240,18 @@ def _without_a_group(
         parts: positives, and negatives: how many have each distinct score, the place of each among these, its cluster.
     """
     generator = np.random.Generator(np.random.PCG64(JACKKNIFE_SEED))
-    group_U = generator.permutation(len(design.stratum_U)) % JACKKNIFE_GROUPS
+    group_N = generator.permutation(len(design.stratum_N)) % JACKKNIFE_GROUPS
     for number in range(JACKKNIFE_GROUPS):
         weights = []
-        for num_T, place, cluster in parts:
-            left_out = place[group_U[cluster] == number]
-            weight_T = num_T
+        for num_K, place, cluster in parts:
+            left_out = place[group_N[cluster] == number]
+            weight_K = num_K
             if len(left_out) < len(place):
-                kept_T = num_T - np.bincount(left_out, minlength=len(num_T))
-                weight_T = kept_T * (len(place) / (len(place) - len(left_out)))  # stands for as many as before
-            weights.append(weight_T)
+                kept_K = num_K - np.bincount(left_out, minlength=len(num_K))
+                weight_K = kept_K * (len(place) / (len(place) - len(left_out)))  # stands for as many as before
+            weights.append(weight_K)
         kept = (weights[0] > 0) | (weights[1] > 0)
-        yield [weight_T[kept] for weight_T in weights]
+        yield [weight_K[kept] for weight_K in weights]
 
 
 def _intervals(

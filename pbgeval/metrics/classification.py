@@ -20,27 +20,27 @@ _ROUNDING = 1e-12  # sums of weights that differ by less of the total are taken 
 
 
 def classification_metrics(
-    positive_T: np.ndarray, negative_T: np.ndarray, num_scores: int
+    positive_K: np.ndarray, negative_K: np.ndarray, num_scores: int
 ) -> dict[str, float | int | None]:
     """Return all metrics of this module by name.
 
     The area under the ROC curve is not among them: it is the pooled AUC.
 
     Args:
-        positive_T: weights of positives by distinct score, scores decreasing; int64 where there are no weights, so that
+        positive_K: weights of positives by distinct score, scores decreasing; int64 where there are no weights, so that
             sums are exact.
-        negative_T: those of negatives.
+        negative_K: those of negatives.
         num_scores: handed through.
     """
     return {
         "num_scores": num_scores,
-        **_precision_recall(positive_T, negative_T),
-        "best_informedness": _best_informedness(positive_T, negative_T),
-        **confusion_metrics(*confusion_counts(positive_T, negative_T)),
+        **_precision_recall(positive_K, negative_K),
+        "best_informedness": _best_informedness(positive_K, negative_K),
+        **confusion_metrics(*confusion_counts(positive_K, negative_K)),
     }
 
 
-def confusion_counts(positive_T: np.ndarray, negative_T: np.ndarray) -> tuple[Count, Count, Count, Count]:
+def confusion_counts(positive_K: np.ndarray, negative_K: np.ndarray) -> tuple[Count, Count, Count, Count]:
     """Return true positives, false positives, false negatives and true negatives.
 
     As many are predicted positive as are: the threshold is the highest score at which at least as much weight is
@@ -48,13 +48,13 @@ def confusion_counts(positive_T: np.ndarray, negative_T: np.ndarray) -> tuple[Co
     Without positives nothing is predicted positive.
     """
     num_above = 0
-    if positive_T.any():
+    if positive_K.any():
         # As much is predicted as is positive where FP >= FN, but for what sums of weights are rounded by.
-        missing_T = positive_T.sum() - np.cumsum(positive_T + negative_T)
-        rounding = 0 if missing_T.dtype.kind == "i" else _ROUNDING * (positive_T.sum() + negative_T.sum())
-        num_above = int(np.argmax(missing_T <= rounding)) + 1
-    tp, fn = (part.sum().item() for part in np.split(positive_T, [num_above]))
-    fp, tn = (part.sum().item() for part in np.split(negative_T, [num_above]))
+        missing_K = positive_K.sum() - np.cumsum(positive_K + negative_K)
+        rounding = 0 if missing_K.dtype.kind == "i" else _ROUNDING * (positive_K.sum() + negative_K.sum())
+        num_above = int(np.argmax(missing_K <= rounding)) + 1
+    tp, fn = (part.sum().item() for part in np.split(positive_K, [num_above]))
+    fp, tn = (part.sum().item() for part in np.split(negative_K, [num_above]))
     return tp, fp, fn, tn
 
 
@@ -168,7 +168,7 @@ SYNONYMS = {
 }
 
 
-def _precision_recall(positive_T: np.ndarray, negative_T: np.ndarray) -> dict[str, float | None]:
+def _precision_recall(positive_K: np.ndarray, negative_K: np.ndarray) -> dict[str, float | None]:
     """Return the average precision, and the area under the precision-recall curve by trapezoids.
 
     average_precision_score: the mean over positives of the precision at the positive's score, sum of
@@ -177,28 +177,28 @@ def _precision_recall(positive_T: np.ndarray, negative_T: np.ndarray) -> dict[st
     area_under_the_precision_recall_curve: begins at recall 0, precision 1. [0, 1], higher is better; too optimistic
         where positives are rare or scores tie, because precision is not linear in recall (Davis and Goadrich, 2006).
     """
-    if not positive_T.any():
+    if not positive_K.any():
         return dict.fromkeys(("average_precision_score", "area_under_the_precision_recall_curve"))
-    total = positive_T.sum()
-    above_T = np.cumsum(positive_T)
-    precision_T = above_T / (above_T + np.cumsum(negative_T))
+    total = positive_K.sum()
+    above_K = np.cumsum(positive_K)
+    precision_K = above_K / (above_K + np.cumsum(negative_K))
     return {
-        "average_precision_score": float((positive_T * precision_T).sum() / total),
+        "average_precision_score": float((positive_K * precision_K).sum() / total),
         "area_under_the_precision_recall_curve": float(
-            (positive_T * (precision_T + np.append(1.0, precision_T[:-1]))).sum() / (2 * total)
+            (positive_K * (precision_K + np.append(1.0, precision_K[:-1]))).sum() / (2 * total)
         ),
     }
 
 
-def _best_informedness(positive_T: np.ndarray, negative_T: np.ndarray) -> float | None:
+def _best_informedness(positive_K: np.ndarray, negative_K: np.ndarray) -> float | None:
     """Return Youden's J at the best threshold: the greatest TPR - FPR, 0 where nothing is predicted positive.
 
     [0, 1], higher is better, chance 0. Source: Youden, "Index for rating diagnostic tests" (1950).
     """
-    if not (positive_T.any() and negative_T.any()):
+    if not (positive_K.any() and negative_K.any()):
         return None
-    informedness_T = np.cumsum(positive_T) / positive_T.sum() - np.cumsum(negative_T) / negative_T.sum()
-    return max(0.0, float(informedness_T.max()))
+    informedness_K = np.cumsum(positive_K) / positive_K.sum() - np.cumsum(negative_K) / negative_K.sum()
+    return max(0.0, float(informedness_K.max()))
 
 
 NAMES = tuple(classification_metrics(np.empty(0, np.int64), np.empty(0, np.int64), 0))

@@ -146,12 +146,12 @@ def _mean_of_pairs(rank_Q: Floats, num_candidates_Q: Integers, weight_Q: Floats 
 class RankDistribution:
     """Ranks with their weights, and numbers of candidates with theirs; queries of weight 0 are only counted."""
 
-    ranks_R: Floats  # distinct, increasing; halves allowed
-    weight_R: Floats  # of all queries that have the rank, positive
+    ranks_K: Floats  # distinct, increasing; halves allowed
+    weight_K: Floats  # of all queries that have the rank, positive
     groups: CandidateGroups  # the same queries by number of candidates
     num_queries: int  # those of weight 0 too
     is_weighted: bool = False  # whether weights were given, equal or not
-    means: Means = lambda _: None  # in place of those of `ranks_R`; by default all follow from the ranks
+    means: Means = lambda _: None  # in place of those of `ranks_K`; by default all follow from the ranks
 
     @classmethod
     def from_queries(
@@ -167,16 +167,16 @@ class RankDistribution:
         """
         means = partial(_mean_of_pairs, rank_Q, num_candidates_Q, weight_Q)
         if weight_Q is None:
-            ranks_R, num_queries_R = np.unique(rank_Q, return_counts=True)
-            return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank_Q), means=means)
+            ranks_K, num_queries_K = np.unique(rank_Q, return_counts=True)
+            return cls(ranks_K, num_queries_K.astype(np.float64), groups, len(rank_Q), means=means)
         kept = np.flatnonzero(weight_Q)
         order = kept[np.argsort(rank_Q[kept])]
-        ranks_R, first_R = first_of_each(rank_Q[order])
+        ranks_K, first_K = first_of_each(rank_Q[order])
         weights = weight_Q[order].tolist()
         return cls(
-            ranks_R,
+            ranks_K,
             np.array(
-                [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])], np.float64
+                [fsum(weights[first:end]) for first, end in pairwise([*first_K.tolist(), len(weights)])], np.float64
             ),
             groups,
             len(rank_Q),
@@ -193,10 +193,10 @@ class RankDistribution:
             groups: the same queries by number of candidates.
             doubled: whether bins are of doubled ranks, as those of realistic ones.
         """
-        ranks_R = bin_middles(ranks.keys)
+        ranks_K = bin_middles(ranks.keys)
         return cls(
-            ranks_R=ranks_R / 2.0 if doubled else ranks_R,
-            weight_R=ranks.counts.astype(np.float64),
+            ranks_K=ranks_K / 2.0 if doubled else ranks_K,
+            weight_K=ranks.counts.astype(np.float64),
             groups=groups,
             num_queries=int(ranks.counts.sum()),
         )
@@ -204,38 +204,38 @@ class RankDistribution:
     @cached_property
     def total_weight(self) -> float:
         """The sum of all weights; 0 where there is nothing to take a mean of."""
-        return _sum(self.weight_R)
+        return _sum(self.weight_K)
 
-    def mean(self, value_R: Floats) -> float:
+    def mean(self, value_K: Floats) -> float:
         """Return the weighted mean of a value of each rank."""
-        return _sum(self.weight_R * value_R) / self.total_weight
+        return _sum(self.weight_K * value_K) / self.total_weight
 
     @cached_property
     def mean_log_rank(self) -> float:
         """The weighted mean of ln r: four metrics follow from it."""
-        return self.mean(np.log(self.ranks_R))
+        return self.mean(np.log(self.ranks_K))
 
     @cached_property
     def median(self) -> float:
         """The weighted median of the ranks: three metrics follow from it."""
-        return weighted_median(self.ranks_R, self.weight_R)
+        return weighted_median(self.ranks_K, self.weight_K)
 
     @cached_property
     def variance(self) -> float:
         """The weighted mean of the squared distance from the mean: two metrics follow from it."""
-        return self.mean((self.ranks_R - self.mean(self.ranks_R)) ** 2)
+        return self.mean((self.ranks_K - self.mean(self.ranks_K)) ** 2)
 
     def hits_at(self, cutoff: int) -> float:
         """Return the weighted share of ranks at most the cut-off; half ranks compare as they are."""
-        return _sum(self.weight_R[self._within(cutoff)]) / self.total_weight
+        return _sum(self.weight_K[self._within(cutoff)]) / self.total_weight
 
     def mean_reciprocal_rank(self, cutoff: float = inf) -> float:
         """Return the weighted mean of 1 / rank of ranks at most the cut-off, and of 0 for others."""
         within = self._within(cutoff)
-        return _sum(self.weight_R[within] / self.ranks_R[within]) / self.total_weight
+        return _sum(self.weight_K[within] / self.ranks_K[within]) / self.total_weight
 
     def _within(self, cutoff: float) -> slice:
-        return slice(0, int(np.searchsorted(self.ranks_R, cutoff, "right")))
+        return slice(0, int(np.searchsorted(self.ranks_K, cutoff, "right")))
 
 
 def _sum(values: Floats) -> float:
@@ -246,25 +246,25 @@ def _sum(values: Floats) -> float:
     return fsum(padded.reshape(_SUM_ROWS, num_columns).sum(axis=0).tolist())
 
 
-def weighted_median(value_R: Floats, weight_R: Floats) -> float:
+def weighted_median(value_K: Floats, weight_K: Floats) -> float:
     """Return the least value with more than half of the weight at or below it; at exactly half, the mean with the next.
 
     Equal weights give the usual median. A weight such as 1/3 is rounded, so "exactly" means up to SUM_ERROR.
 
     Args:
-        value_R: distinct, increasing.
-        weight_R: of each value, positive.
+        value_K: distinct, increasing.
+        weight_K: of each value, positive.
     """
-    weights, running_R = weight_R.tolist(), np.cumsum(weight_R)
+    weights, running_K = weight_K.tolist(), np.cumsum(weight_K)
     total = fsum(weights)
     # Running sums of floats are off by far less than 2^-30, so the value is here or a few places further
-    place = int(np.searchsorted(running_R, total / 2.0 * (1.0 - 2.0**-30)))
+    place = int(np.searchsorted(running_K, total / 2.0 * (1.0 - 2.0**-30)))
     reached = fsum(weights[: place + 1])
     while 2.0 * reached - total < -SUM_ERROR * total:
         place += 1
         reached += weights[place]
     is_half = 2.0 * reached - total <= SUM_ERROR * total
-    return float((value_R[place] + value_R[place + 1]) / 2.0 if is_half else value_R[place])
+    return float((value_K[place] + value_K[place + 1]) / 2.0 if is_half else value_K[place])
 
 
 def comparable_weights(weight_Q: Floats) -> Floats:

@@ -34,22 +34,22 @@ _NO_VARIANCE = 1e-9  # standard errors below this part of the value are rounding
 class SampleDesign:
     """How the clusters of a sample were drawn."""
 
-    stratum_U: np.ndarray  # int64: the stratum of each sampled cluster, in the order of the sample
-    population_H: np.ndarray  # int64: all clusters of each stratum
+    stratum_N: np.ndarray  # int64: the stratum of each sampled cluster, in the order of the sample
+    population_G: np.ndarray  # int64: all clusters of each stratum
 
     @property
-    def sampled_H(self) -> np.ndarray:
+    def sampled_G(self) -> np.ndarray:
         """The sampled clusters of each stratum, int64."""
-        return np.bincount(self.stratum_U, minlength=len(self.population_H))
+        return np.bincount(self.stratum_N, minlength=len(self.population_G))
 
     @property
     def is_population(self) -> bool:
-        return len(self.stratum_U) == int(self.population_H.sum())
+        return len(self.stratum_N) == int(self.population_G.sum())
 
     @property
     def degrees_of_freedom(self) -> int:
         """Sampled clusters less the strata that have any."""
-        return len(self.stratum_U) - int((self.sampled_H > 0).sum())
+        return len(self.stratum_N) - int((self.sampled_G > 0).sum())
 
 
 @frozen(eq=False)
@@ -58,7 +58,7 @@ class SampledQueries:
 
     counts: RankCounts
     side_Q: Tensor  # int64: value of the hidden side
-    cluster_Q: Tensor  # int64: index in `SampleDesign.stratum_U`
+    cluster_Q: Tensor  # int64: index in `SampleDesign.stratum_N`
 
 
 @frozen
@@ -148,20 +148,20 @@ class _Clusters:
 
     def _mean(self, metric: QueryMetric, rank_type: RankType) -> tuple[float, float, int]:
         """Return a ratio of sums over clusters, its variance and degrees of freedom."""
-        numerator_U = self._cluster_sums(metric.numerators(self.counts, rank_type, VALUE_BITS))
-        denominator_U = self._cluster_sums(
+        numerator_N = self._cluster_sums(metric.numerators(self.counts, rank_type, VALUE_BITS))
+        denominator_N = self._cluster_sums(
             metric.counted(self.counts.num_competitors_Q) * metric.denominator(VALUE_BITS)
         )
-        total = int(denominator_U.sum())
-        value = int(numerator_U.sum()) / total
+        total = int(denominator_N.sum())
+        value = int(numerator_N.sum()) / total
         return (
             value,
-            *variance_of_mean((numerator_U - value * denominator_U) / (total / len(denominator_U)), self.design),
+            *variance_of_mean((numerator_N - value * denominator_N) / (total / len(denominator_N)), self.design),
         )
 
     def _cluster_sums(self, values_Q: Tensor) -> np.ndarray:
         return (
-            torch.zeros(len(self.design.stratum_U), dtype=torch.int64).index_add_(0, self.cluster_Q, values_Q).numpy()
+            torch.zeros(len(self.design.stratum_N), dtype=torch.int64).index_add_(0, self.cluster_Q, values_Q).numpy()
         )
 
     def _num_independent(self) -> float:
@@ -171,7 +171,7 @@ class _Clusters:
         """
         one_Q = torch.ones_like(self.cluster_Q)
         num_clusters = int((self._cluster_sums(one_Q) > 0).sum())
-        unseen = 1.0 - len(self.design.stratum_U) / int(self.design.population_H.sum())
+        unseen = 1.0 - len(self.design.stratum_N) / int(self.design.population_G.sum())
         reciprocal_Q = 2.0 / self.counts.doubled_rank(RankType.REALISTIC).double()
         mean, variance, _ = self._mean(MEAN_RECIPROCAL_RANK, RankType.REALISTIC)
         if variance <= (_NO_VARIANCE * mean) ** 2:
@@ -202,47 +202,47 @@ def unseen_ends(share: float, num_draws: float, critical: float) -> tuple[float,
     return share * (1.0 - unseen), share + unseen * (1.0 - share)
 
 
-def variance_of_mean(residual_U: np.ndarray, design: SampleDesign) -> tuple[float, int]:
+def variance_of_mean(residual_N: np.ndarray, design: SampleDesign) -> tuple[float, int]:
     """Return the variance of the mean over clusters, and its degrees of freedom.
 
     Degrees of freedom are Satterthwaite's, at most clusters less strata. A stratum's variance rests on few draws, so
     there it is first drawn towards that of all strata, which counts as PRIOR_DRAWS draws.
 
     Args:
-        residual_U: float64, of each sampled cluster; their mean is 0.
+        residual_N: float64, of each sampled cluster; their mean is 0.
         design: at least one stratum has two clusters.
     """
-    sampled_H, population_H, num_strata = design.sampled_H, design.population_H, len(design.population_H)
-    free_H = np.maximum(sampled_H - 1, 0)
-    means_H = np.bincount(design.stratum_U, residual_U, num_strata) / np.maximum(sampled_H, 1)
-    squares_H = np.bincount(design.stratum_U, (residual_U - means_H[design.stratum_U]) ** 2, num_strata)
-    draws_H = sampled_H * (1.0 - sampled_H / np.maximum(population_H, 1))  # corrected for the finite population
-    parts_H = draws_H * squares_H / np.maximum(free_H, 1)
-    errors_H = parts_H / np.maximum(sampled_H, 1) ** 2  # of the strata's means
-    variance = (float(parts_H.sum()) + _variance_of_rounding(means_H, errors_H, design)) / len(residual_U) ** 2
-    pooled = float(squares_H.sum()) / design.degrees_of_freedom
-    shrunk_H = draws_H * (squares_H + PRIOR_DRAWS * pooled) / (free_H + PRIOR_DRAWS)
-    fourth = float((shrunk_H**2 / np.maximum(free_H, 1)).sum())
-    freedom = float(shrunk_H.sum()) ** 2 / fourth if fourth > 0.0 else math.inf
+    sampled_G, population_G, num_strata = design.sampled_G, design.population_G, len(design.population_G)
+    free_G = np.maximum(sampled_G - 1, 0)
+    means_G = np.bincount(design.stratum_N, residual_N, num_strata) / np.maximum(sampled_G, 1)
+    squares_G = np.bincount(design.stratum_N, (residual_N - means_G[design.stratum_N]) ** 2, num_strata)
+    draws_G = sampled_G * (1.0 - sampled_G / np.maximum(population_G, 1))  # corrected for the finite population
+    parts_G = draws_G * squares_G / np.maximum(free_G, 1)
+    errors_G = parts_G / np.maximum(sampled_G, 1) ** 2  # of the strata's means
+    variance = (float(parts_G.sum()) + _variance_of_rounding(means_G, errors_G, design)) / len(residual_N) ** 2
+    pooled = float(squares_G.sum()) / design.degrees_of_freedom
+    shrunk_G = draws_G * (squares_G + PRIOR_DRAWS * pooled) / (free_G + PRIOR_DRAWS)
+    fourth = float((shrunk_G**2 / np.maximum(free_G, 1)).sum())
+    freedom = float(shrunk_G.sum()) ** 2 / fourth if fourth > 0.0 else math.inf
     return variance, max(1, int(min(freedom, design.degrees_of_freedom)))
 
 
-def _variance_of_rounding(means_H: np.ndarray, errors_H: np.ndarray, design: SampleDesign) -> float:
-    """Return the variance of sum(draws_H x mean_H) over the offset u that rounds the strata's shares.
+def _variance_of_rounding(means_G: np.ndarray, errors_G: np.ndarray, design: SampleDesign) -> float:
+    """Return the variance of sum(draws_G x mean_G) over the offset u that rounds the strata's shares.
 
     The draws up to stratum h are floor(cumulative share + u): one more where u passes 1 - the share's fractional part,
     so the sum is a step function of u. What the errors of the estimated means add to it is taken off.
     """
-    num_clusters = int(design.population_H.sum())
-    share_H = design.population_H.astype(object) * len(design.stratum_U)  # Python integers: products may pass 2^63
-    fraction_H = (share_H % num_clusters).astype(np.float64) / num_clusters
-    step_H = 1.0 - (np.cumsum(share_H) % num_clusters).astype(np.float64) / num_clusters
-    change_H = means_H - np.append(means_H[1:], 0.0)
-    order_H = np.argsort(step_H, kind="stable")
-    widths = np.diff(np.concatenate([[0.0], step_H[order_H], [1.0]]))
-    heights = np.concatenate([[0.0], np.cumsum(change_H[order_H])])
+    num_clusters = int(design.population_G.sum())
+    share_G = design.population_G.astype(object) * len(design.stratum_N)  # Python integers: products may pass 2^63
+    fraction_G = (share_G % num_clusters).astype(np.float64) / num_clusters
+    step_G = 1.0 - (np.cumsum(share_G) % num_clusters).astype(np.float64) / num_clusters
+    change_G = means_G - np.append(means_G[1:], 0.0)
+    order_G = np.argsort(step_G, kind="stable")
+    widths = np.diff(np.concatenate([[0.0], step_G[order_G], [1.0]]))
+    heights = np.concatenate([[0.0], np.cumsum(change_G[order_G])])
     variance = float((widths * heights**2).sum()) - float((widths * heights).sum()) ** 2
-    return max(0.0, variance - float((fraction_H * (1.0 - fraction_H) * errors_H).sum()))
+    return max(0.0, variance - float((fraction_G * (1.0 - fraction_G) * errors_G).sum()))
 
 
 # The interval of a sample after a round -> whether its target is met, and which round is needed if not.

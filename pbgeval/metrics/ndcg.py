@@ -143,7 +143,7 @@ def _judge(
     def gain(name: str) -> float:
         distance_1 = distance_n[related_n == taxonomy.find(name)]
         if name == root and protocol.as_published:  # by its distance of the nearest true type
-            distance_1 = np.sort(taxonomy.depth_T[related_n[distance_n == 0]])[:1]
+            distance_1 = np.sort(taxonomy.depth_N[related_n[distance_n == 0]])[:1]
         return float(taxonomy.gains(distance_1, protocol.gain, protocol.base).sum())
 
     places = (names if protocol.as_published else once)[:width]

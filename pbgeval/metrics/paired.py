@@ -31,13 +31,13 @@ _ROUNDING = 1e-12  # variances below this part of the squares are rounding: all 
 
 
 def values_of(metrics: Sequence[QueryMetric], counts_Q: Sequence[np.ndarray], rank_type: RankType) -> np.ndarray:
-    """Return the numerator of each metric for each query, int64 (M, Q); counts are better, tied and all competitors."""
+    """Return the numerators, int64 (metrics, Q), from the counts of better, tied and all competitors of each query."""
     better_Q, tied_Q, competitors_Q = counts_Q
-    doubled_MQ = [doubled_rank(better_Q, tied_Q, metric.rank_type or rank_type) for metric in metrics]
+    doubled_DQ = [doubled_rank(better_Q, tied_Q, metric.rank_type or rank_type) for metric in metrics]
     return np.stack(
         [
             metric.numerators_of_doubled(doubled_Q, competitors_Q, VALUE_BITS)
-            for metric, doubled_Q in zip(metrics, doubled_MQ, strict=True)
+            for metric, doubled_Q in zip(metrics, doubled_DQ, strict=True)
         ]
     )
 
@@ -90,7 +90,7 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
             _difference(metric, number, moments, _variance(moments, number, its_keys), few[number].get(group))
             for number, metric in enumerate(metrics)
         )
-        found.append(GroupDifferences(group, int(moments["num_S"].sum()), of_metrics))
+        found.append(GroupDifferences(group, int(moments["num"].sum()), of_metrics))
     return found
 
 
@@ -110,14 +110,16 @@ def _variance(moments: np.void, number: int, keys: Sequence[np.ndarray]) -> tupl
 
     Residuals are those from the mean of their side. All is in units of the metric; `keys` are `PairedKeys.sums`.
     """
-    num_effective = float(moments["num_S"].sum()) ** 2 / float(moments["size_SS"].sum())
+    num_effective = float(moments["num"].sum()) ** 2 / float(moments["size"].sum())
     if num_effective < 2.0 - 1e-9:
         return None
     correction = num_effective / (num_effective - 1.0)
-    square = float(moments["square_M"][number])
-    mean_S = moments["change_SM"][:, number] / np.maximum(moments["num_S"], 1)
+    square = float(moments["square"][number])
+    side_means = moments["change"][:, number] / np.maximum(moments["num"], 1)
     of_units = (
-        square - 2 * float(mean_S @ moments["size_change_SM"][:, number]) + float(mean_S @ moments["size_SS"] @ mean_S)
+        square
+        - 2 * float(side_means @ moments["size_change"][:, number])
+        + float(side_means @ moments["size"] @ side_means)
     )
     of_units = correction * (of_units if of_units > _ROUNDING * square else 0.0)
     more, spread = 0.0, 0.0
@@ -128,11 +130,11 @@ def _variance(moments: np.void, number: int, keys: Sequence[np.ndarray]) -> tupl
         num_keys = float(num_K.sum()) ** 2 / float((num_K**2).sum())  # of equal size that would be worth these
         if num_keys < 2.0 - 1e-9:
             return None
-        mean = float(mean_S[side])
+        mean = float(side_means[side])
         within = float(
-            moments["cell_square_SM"][side, number]
-            - 2 * mean * moments["cell_size_change_SM"][side, number]
-            + mean**2 * moments["cell_sizes_S"][side]
+            moments["cell_square"][side, number]
+            - 2 * mean * moments["cell_size_change"][side, number]
+            + mean**2 * moments["cell_sizes"][side]
         )
         of_keys = float(((change_K - mean * num_K) ** 2).sum()) * num_keys / (num_keys - 1)
         more += of_keys - correction * max(within, 0.0)
@@ -149,8 +151,8 @@ def _difference(
     found: tuple[float, float] | None,
     few: np.ndarray | None,
 ) -> Difference:
-    num, change = int(moments["num_S"].sum()), int(moments["change_SM"][:, number].sum())
-    of_a = int(moments["value_SM"][:, number].sum())
+    num, change = int(moments["num"].sum()), int(moments["change"][:, number].sum())
+    of_a = int(moments["value"][:, number].sum())
     a, b = (metric.mean(value, num, VALUE_BITS) for value in (of_a, of_a + change))
     assert a is not None, "groups have queries"
     assert b is not None, "groups have queries"
@@ -164,7 +166,7 @@ def _difference(
         low, high = difference - reach, difference + reach
         t = math.inf if variance == 0.0 else abs(change) / math.sqrt(variance)
         p_value = two_sided_probability(t if change else 0.0, max(1.0, freedom))
-    if moments["num_units"] >= 2 and not moments["num_differing_M"][number]:
+    if moments["num_units"] >= 2 and not moments["num_differing"][number]:
         p_value = 1.0
     elif moments["num_units"] >= 2 and few is not None:
         p_value = flip_probability(few)
@@ -182,26 +184,30 @@ def flip_probability(few: np.ndarray) -> float:
     units, side_Q, keys, change_Q = few
     _, unit_Q = np.unique(units, return_inverse=True)
     num_units = int(unit_Q.max()) + 1
-    sums_UL = [np.zeros((num_units, 1), np.int64)]  # of changes: over each unit's queries, then over those of a key
-    np.add.at(sums_UL[0][:, 0], unit_Q, change_Q)
+    sums_GK = [np.zeros((num_units, 1), np.int64)]  # of changes: over each unit's queries, then over those of a key
+    np.add.at(sums_GK[0][:, 0], unit_Q, change_Q)
     for side in distinct(side_Q):
         here = side_Q == side
         _, key_Q = np.unique(keys[here].view(np.uint64), return_inverse=True)
-        sums_UL.append(np.zeros((num_units, int(key_Q.max()) + 1), np.int64))
-        np.add.at(sums_UL[-1], (unit_Q[here], key_Q), change_Q[here])
-    signs_FU = 1 - 2 * ((np.arange(1 << (num_units - 1))[:, None] >> np.arange(num_units)) & 1)  # the last stays
-    square_F, variance_F = _flipped(signs_FU.astype(np.float64), [sums.astype(np.float64) for sums in sums_UL])
-    ratio_F = np.divide(square_F, variance_F, out=np.zeros_like(square_F), where=variance_F > 0.0)
-    larger_F = ratio_F > ratio_F[0]
-    near_F = np.flatnonzero(np.abs(ratio_F - ratio_F[0]) <= _NEAR * ratio_F[0])  # the first, as it was found, is one
-    square_N, variance_N = _flipped(signs_FU[near_F].astype(object), [sums.astype(object) for sums in sums_UL])
-    larger_F[near_F] = square_N * variance_N[0] >= square_N[0] * variance_N
-    return float(np.mean(larger_F))
+        sums_GK.append(np.zeros((num_units, int(key_Q.max()) + 1), np.int64))
+        np.add.at(sums_GK[-1], (unit_Q[here], key_Q), change_Q[here])
+    signs_NG = 1 - 2 * ((np.arange(1 << (num_units - 1))[:, None] >> np.arange(num_units)) & 1)  # the last stays
+    square_N, variance_N = _flipped(signs_NG.astype(np.float64), [sums.astype(np.float64) for sums in sums_GK])
+    ratio_N = np.divide(square_N, variance_N, out=np.zeros_like(square_N), where=variance_N > 0.0)
+    larger_N = ratio_N > ratio_N[0]
+    near_N = np.flatnonzero(np.abs(ratio_N - ratio_N[0]) <= _NEAR * ratio_N[0])  # the first, as it was found, is one
+    exact_square_N, exact_variance_N = _flipped(
+        signs_NG[near_N].astype(object), [sums.astype(object) for sums in sums_GK]
+    )
+    larger_N[near_N] = exact_square_N * exact_variance_N[0] >= exact_square_N[0] * exact_variance_N
+    return float(np.mean(larger_N))
 
 
-def _flipped(signs_FU: np.ndarray, sums_UL: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _flipped(signs_NG: np.ndarray, sums_GK: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the squared sum of changes and its variance for each way to flip units."""
-    of_units_U1, *of_keys = sums_UL
-    square_F = (signs_FU @ of_units_U1)[:, 0] ** 2
-    more_F = sum((((signs_FU @ sums_UK) ** 2).sum(1) - (sums_UK**2).sum() for sums_UK in of_keys), 0 * square_F)
-    return square_F, (of_units_U1**2).sum() + np.maximum(more_F, 0)
+    of_units_G1, *of_keys = sums_GK
+    square_N = (signs_NG @ of_units_G1)[:, 0] ** 2
+    more_N = sum(
+        (((signs_NG @ of_keys_GK) ** 2).sum(1) - (of_keys_GK**2).sum() for of_keys_GK in of_keys), 0 * square_N
+    )
+    return square_N, (of_units_G1**2).sum() + np.maximum(more_N, 0)

@@ -108,8 +108,8 @@ def median_absolute_deviation(distribution: RankDistribution) -> float:
 
     With weights it is divided by .67449 as in PyKEEN, so equal weights give 4e-7 less of it than none.
     """
-    distances, place_R = np.unique(np.abs(distribution.ranks_R - distribution.median), return_inverse=True)
-    weights = np.bincount(place_R, distribution.weight_R).astype(np.float64)  # of at most two ranks each
+    distances, place_K = np.unique(np.abs(distribution.ranks_K - distribution.median), return_inverse=True)
+    weights = np.bincount(place_K, distribution.weight_K).astype(np.float64)  # of at most two ranks each
     return weighted_median(distances, weights) / (NORMAL_75_ROUNDED if distribution.is_weighted else NORMAL_75)
 
 
@@ -167,7 +167,7 @@ MEAN_RANK = Metric(
     chance="Σ p (C + 1) / 2",
     formula="Σ p r",
     source=f"{PYKEEN} arithmetic_mean_rank; PBG pos_rank",
-    compute=lambda ranks: ranks.mean(ranks.ranks_R),
+    compute=lambda ranks: ranks.mean(ranks.ranks_K),
     compute_expectation=lambda groups: groups.mean((groups.candidates_G + 1.0) / 2.0),
     compute_variance=lambda groups: groups.variance_of_mean(  # (C^2 - 1) / 12 of one query
         (groups.candidates_G - 1.0) * (groups.candidates_G + 1.0) / 12.0

@@ -98,11 +98,11 @@ def all_weighted_metrics(sums: Sums, grouped: GroupedStats, sides: tuple[Side, .
     groups = CandidateGroups(candidates_G.astype(np.float64), 1.0 / class_G, num_G)
     by_type = {}
     for rank_type in RankType:
-        class_B, bin_B, num_B = _joined([grouped.key_histogram(rank_type.value, side) for side in sides])
-        bins, place_B = np.unique(bin_B, return_inverse=True)
+        class_N, bin_N, num_N = _joined([grouped.key_histogram(rank_type.value, side) for side in sides])
+        bins, place_N = np.unique(bin_N, return_inverse=True)
         by_type[rank_type] = RankDistribution(
-            ranks_R=bin_middles(bins) / (2.0 if rank_type is RankType.REALISTIC else 1.0),
-            weight_R=np.bincount(place_B, num_B / class_B, len(bins)).astype(np.float64),
+            ranks_K=bin_middles(bins) / (2.0 if rank_type is RankType.REALISTIC else 1.0),
+            weight_K=np.bincount(place_N, num_N / class_N, len(bins)).astype(np.float64),
             groups=groups,
             num_queries=int(num_G.sum()),
             is_weighted=True,

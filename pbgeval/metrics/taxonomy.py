@@ -38,7 +38,7 @@ class Taxonomy:
 
     root: str
     names: tuple[str, ...]
-    depth_T: Integers  # from 1
+    depth_N: Integers  # from 1
     _parents: tuple[tuple[int, ...], ...] = field(repr=False)  # of each type, without the root
     _related: dict[int, Integers] = field(factory=dict, init=False, repr=False)
 
@@ -69,7 +69,7 @@ class Taxonomy:
     @property
     def max_depth(self) -> int:
         """The depth h of the deepest type; the root's is 0."""
-        return int(self.depth_T.max())
+        return int(self.depth_N.max())
 
     def find(self, name: str) -> int | None:
         """Return the index of a type; None for the root and for what is not in the hierarchy."""
@@ -111,7 +111,7 @@ class Taxonomy:
         if type_ not in self._related:
             above, below = _reached(type_, self._parents), _reached(type_, self._children)
             types = np.array([*sorted(above | below), type_], np.int64)
-            self._related[type_] = np.stack([types, np.abs(self.depth_T[types] - self.depth_T[type_])])
+            self._related[type_] = np.stack([types, np.abs(self.depth_N[types] - self.depth_N[type_])])
         return self._related[type_]
 
 

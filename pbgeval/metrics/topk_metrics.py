@@ -31,84 +31,84 @@ TOPK_METRICS = "topk_metrics"  # its section of metrics.json
 
 @frozen(eq=False)
 class AnswerPlaces:
-    """The runs of places (letter R) that hold answers of some queries (letter U), by query and place."""
+    """The runs of places (letter N) that hold answers (letter P) of some queries, by query and place."""
 
-    num_answers_U: np.ndarray  # int64, positive
-    query_R: np.ndarray  # int64, ascending
-    before_R: np.ndarray  # int64: places of the query before the run
-    length_R: np.ndarray  # int64
-    hits_R: np.ndarray  # int64, positive: answers in the run, every order of which is as likely
+    num_answers_Q: np.ndarray  # int64, positive
+    query_N: np.ndarray  # int64, ascending
+    before_N: np.ndarray  # int64: places of the query before the run
+    length_N: np.ndarray  # int64
+    hits_N: np.ndarray  # int64, positive: answers in the run, every order of which is as likely
 
     @classmethod
     def of_counts(
-        cls, query_A: np.ndarray, better_A: np.ndarray, tied_A: np.ndarray, among_A: np.ndarray
+        cls, query_P: np.ndarray, better_P: np.ndarray, tied_P: np.ndarray, among_P: np.ndarray
     ) -> tuple[AnswerPlaces, np.ndarray]:
         """Arrange answers by the other candidates that are better and tied: this decides every run.
 
         Of two answers of a query, the lower one counts what is better than or tied with the higher one as better. So
-        equal counts mean one score, or answers with nobody between them: their order is no matter but for `among_A`.
+        equal counts mean one score, or answers with nobody between them: their order is no matter but for `among_P`.
 
         Args:
-            query_A: query of each answer, ascending from 0 without gaps; then by what follows.
-            better_A: candidates without answers that score higher.
-            tied_A: those that score the same.
-            among_A: grows with falling scores among the answers that nobody ties with; 0 for others.
+            query_P: query of each answer, ascending from 0 without gaps; then by what follows.
+            better_P: candidates without answers that score higher.
+            tied_P: those that score the same.
+            among_P: grows with falling scores among the answers that nobody ties with; 0 for others.
 
         Returns:
             The places, and the run of each answer.
         """
-        is_new_A = begins(query_A, better_A, tied_A, among_A)
-        starts_R, num_answers_U = np.flatnonzero(is_new_A), np.bincount(query_A)
-        query_R, better_R, tied_R = (of_A[starts_R] for of_A in (query_A, better_A, tied_A))
-        hits_R = np.diff(starts_R, append=len(query_A))
-        before_R = better_R + starts_R - (np.cumsum(num_answers_U) - num_answers_U)[query_R]
-        return cls(num_answers_U, query_R, before_R, tied_R + hits_R, hits_R), np.cumsum(is_new_A) - 1
+        is_new_P = begins(query_P, better_P, tied_P, among_P)
+        starts_N, num_answers_Q = np.flatnonzero(is_new_P), np.bincount(query_P)
+        query_N, better_N, tied_N = (of_P[starts_N] for of_P in (query_P, better_P, tied_P))
+        hits_N = np.diff(starts_N, append=len(query_P))
+        before_N = better_N + starts_N - (np.cumsum(num_answers_Q) - num_answers_Q)[query_N]
+        return cls(num_answers_Q, query_N, before_N, tied_N + hits_N, hits_N), np.cumsum(is_new_P) - 1
 
     def within(self, k: int) -> np.ndarray:
-        """Return how many places of each run are among the first k, int64 (R,)."""
-        return np.asarray(np.clip(k - self.before_R, 0, self.length_R))
+        """Return how many places of each run are among the first k, int64 (N,)."""
+        return np.asarray(np.clip(k - self.before_N, 0, self.length_N))
 
     def values(self, k: int) -> dict[str, np.ndarray]:
-        """Return each metric of each query, float64 (U,) in [0, 1]; places beyond the last candidate hold nothing."""
-        within_R, best_U = self.within(k), np.minimum(self.num_answers_U, k)  # hits that are possible
-        stop_R = np.where(within_R > 0, self.before_R + within_R, 0)
-        num_places = int(max(stop_R.max(initial=0), best_U.max(initial=0)))
+        """Return each metric of each query, float64 (Q,) in [0, 1]; places beyond the last candidate hold nothing."""
+        within_N, best_Q = self.within(k), np.minimum(self.num_answers_Q, k)  # hits that are possible
+        stop_N = np.where(within_N > 0, self.before_N + within_N, 0)
+        num_places = int(max(stop_N.max(initial=0), best_Q.max(initial=0)))
         discounts = np.cumsum([0.0, *(1 / math.log2(place + 1) for place in range(1, num_places + 1))])
         harmonic = np.cumsum(np.append(0.0, 1 / np.arange(1, num_places + 1)))
-        gain_R, reciprocal_R = (of[stop_R] - of[stop_R - within_R] for of in (discounts, harmonic))
+        gain_N, reciprocal_N = (of[stop_N] - of[stop_N - within_N] for of in (discounts, harmonic))
         # Whoever is at a place of the run meets the answers of earlier runs, itself, and of those before it in the run
         # each with the same chance.
-        share_R, others_R = self.hits_R / self.length_R, (self.hits_R - 1) / np.maximum(self.length_R - 1, 1)
-        earlier_R = np.cumsum(self.hits_R) - self.hits_R
-        earlier_R -= earlier_R[np.searchsorted(self.query_R, self.query_R)]
-        precision_R = (earlier_R + 1 - others_R * (self.before_R + 1)) * reciprocal_R + others_R * within_R
-        hits_U, gain_U, precision_U = (
-            np.bincount(self.query_R, share_R * of_R, len(best_U)) for of_R in (within_R, gain_R, precision_R)
+        share_N, others_N = self.hits_N / self.length_N, (self.hits_N - 1) / np.maximum(self.length_N - 1, 1)
+        earlier_N = np.cumsum(self.hits_N) - self.hits_N
+        earlier_N -= earlier_N[np.searchsorted(self.query_N, self.query_N)]
+        precision_N = (earlier_N + 1 - others_N * (self.before_N + 1)) * reciprocal_N + others_N * within_N
+        hits_Q, gain_Q, precision_Q = (
+            np.bincount(self.query_N, share_N * of_N, len(best_Q)) for of_N in (within_N, gain_N, precision_N)
         )
-        reciprocal_U, found_U = self._first(within_R)
+        reciprocal_Q, found_Q = self._first(within_N)
         values = (
-            hits_U / self.num_answers_U,
-            hits_U / k,
-            2 * hits_U / (k + self.num_answers_U),
-            precision_U / best_U,
-            gain_U / discounts[best_U],
-            reciprocal_U,
-            found_U,
+            hits_Q / self.num_answers_Q,
+            hits_Q / k,
+            2 * hits_Q / (k + self.num_answers_Q),
+            precision_Q / best_Q,
+            gain_Q / discounts[best_Q],
+            reciprocal_Q,
+            found_Q,
         )
-        return {name: np.clip(value_U, 0.0, 1.0) for name, value_U in zip(OF_LISTS, values, strict=True)}
+        return {name: np.clip(value_Q, 0.0, 1.0) for name, value_Q in zip(OF_LISTS, values, strict=True)}
 
-    def _first(self, within_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _first(self, within_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean of 1 / place of each query's first answer, 0 beyond k, and how likely one is within k."""
-        reciprocal_U, none_U = np.zeros(len(self.num_answers_U)), np.ones(len(self.num_answers_U))
-        at_R = np.flatnonzero(np.diff(self.query_R, prepend=-1))  # a query's first run has its first answer
-        for place in range(int(within_R.max(initial=0))):
-            at_R = at_R[(within_R[at_R] > place) & (none_U[self.query_R[at_R]] > 0)]
-            if not at_R.size:
+        reciprocal_Q, none_Q = np.zeros(len(self.num_answers_Q)), np.ones(len(self.num_answers_Q))
+        at_N = np.flatnonzero(np.diff(self.query_N, prepend=-1))  # a query's first run has its first answer
+        for place in range(int(within_N.max(initial=0))):
+            at_N = at_N[(within_N[at_N] > place) & (none_Q[self.query_N[at_N]] > 0)]
+            if not at_N.size:
                 break
-            query, left, hits = self.query_R[at_R], self.length_R[at_R] - place, self.hits_R[at_R]
-            reciprocal_U[query] += none_U[query] * (hits / left) / (self.before_R[at_R] + place + 1)
-            none_U[query] *= (left - hits) / left
-        return reciprocal_U, 1.0 - none_U
+            query, left, hits = self.query_N[at_N], self.length_N[at_N] - place, self.hits_N[at_N]
+            reciprocal_Q[query] += none_Q[query] * (hits / left) / (self.before_N[at_N] + place + 1)
+            none_Q[query] *= (left - hits) / left
+        return reciprocal_Q, 1.0 - none_Q
 
 
 def exact_sum(values: np.ndarray, times: np.ndarray | int = 1) -> int:
@@ -130,20 +130,20 @@ class TopkSums:
     cutoffs: tuple[int, ...]
     _of: dict[tuple[str, int, Side], Counter[str]] = field(factory=dict)
 
-    def add(self, side: Side, places: AnswerPlaces, run_A: np.ndarray, seen_U: np.ndarray, seen_A: np.ndarray) -> None:
+    def add(self, side: Side, places: AnswerPlaces, run_P: np.ndarray, seen_Q: np.ndarray, seen_P: np.ndarray) -> None:
         """Add queries.
 
         Args:
             side: what they hide.
             places: of their answers.
-            run_A: the run of each answer.
-            seen_U: training edges with the half-link of each query, int64; zeros where they are not counted.
-            seen_A: the same of each answer.
+            run_P: the run of each answer.
+            seen_Q: training edges with the half-link of each query, int64; zeros where they are not counted.
+            seen_P: the same of each answer.
         """
-        values = {f"{name}_at_{k}": value_U for k in self.cutoffs for name, value_U in places.values(k).items()}
-        found = {f"recall_at_{k}": (places.within(k) / places.length_R)[run_A] for k in self.cutoffs}
-        for stratum, at in _strata(seen_U):
-            times = places.num_answers_U[at]
+        values = {f"{name}_at_{k}": value_Q for k in self.cutoffs for name, value_Q in places.values(k).items()}
+        found = {f"recall_at_{k}": (places.within(k) / places.length_N)[run_P] for k in self.cutoffs}
+        for stratum, at in _strata(seen_Q):
+            times = places.num_answers_Q[at]
             sums = {
                 "num_queries": len(times),
                 "num_answers": int(times.sum()),
@@ -151,7 +151,7 @@ class TopkSums:
                 **{f"metrics.{name}": exact_sum(of[at], times) for name, of in values.items()},
             }
             self._of.setdefault((QUERY_HALF_LINK, stratum, side), Counter()).update(sums)
-        for stratum, at in _strata(seen_A):
+        for stratum, at in _strata(seen_P):
             sums = {
                 "num_answers": int(at.sum()),
                 **{f"metrics.{name}": exact_sum(of[at]) for name, of in found.items()},

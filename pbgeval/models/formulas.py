@@ -141,10 +141,10 @@ class Formula:
             case "cp":
                 zeros = torch.zeros_like(r_RD)
                 return {"diagonal": torch.cat(known.pick([zeros, r_RD], [r_RD, zeros]), dim=1)}
-        first_RH, second_RH = r_RD.chunk(2, dim=1)
+        first_RD, second_RD = r_RD.chunk(2, dim=1)
         if self.kind == "complex":
-            return {"real": first_RH.contiguous(), "imag": sign * second_RH}
-        return {"diagonal": known.pick(torch.cat([second_RH, first_RH], dim=1), r_RD) / 2}  # simple: forward, backward
+            return {"real": first_RD.contiguous(), "imag": sign * second_RD}
+        return {"diagonal": known.pick(torch.cat([second_RD, first_RD], dim=1), r_RD) / 2}  # simple: forward, backward
 
 
 def _square(rows_RD: Tensor) -> Tensor:
@@ -237,8 +237,8 @@ def _parameters(operator: str, rows_RD: Tensor) -> Mapping[str, Tensor]:
         case "none":
             return {}
         case "complex_diagonal":
-            real_RH, imag_RH = rows_RD.chunk(2, dim=1)
-            return {"real": real_RH.contiguous(), "imag": imag_RH.contiguous()}
+            real_RD, imag_RD = rows_RD.chunk(2, dim=1)
+            return {"real": real_RD.contiguous(), "imag": imag_RD.contiguous()}
         case "linear":  # a row vector is multiplied from the left: transposed, it is a matrix times a column
             return {"linear_transformation": _square(rows_RD).transpose(1, 2).contiguous()}
     return {operator: rows_RD}
@@ -253,7 +253,7 @@ def _affine(name: str, rows_RD: Tensor, neutral: Mapping[str, Tensor]) -> Mappin
         case "diagonal":
             parameters["linear_transformation"] = torch.diag_embed(rows_RD)
         case "complex_diagonal":
-            real_RHH, imag_RHH = (torch.diag_embed(half_RH) for half_RH in rows_RD.chunk(2, dim=1))
-            rows = [torch.cat([real_RHH, -imag_RHH], dim=2), torch.cat([imag_RHH, real_RHH], dim=2)]
+            real_RDD, imag_RDD = (torch.diag_embed(half_RD) for half_RD in rows_RD.chunk(2, dim=1))
+            rows = [torch.cat([real_RDD, -imag_RDD], dim=2), torch.cat([imag_RDD, real_RDD], dim=2)]
             parameters["linear_transformation"] = torch.cat(rows, dim=1)
     return parameters

@@ -130,9 +130,9 @@ class _EvaluatedEdges:
         # the end the number of edges. In `edge_E`, equal edges of the file are next to each other.
         code_E = self.codes(Side.LHS, head_E, relation_E, tail_E)
         self.edge_E: Integers = np.argsort(code_E, kind="stable")
-        self.code_U, first_U = np.unique(code_E[self.edge_E], return_index=True)
-        self.first_U = np.append(first_U, self.num_edges)
-        self.met_U = np.zeros_like(self.code_U)  # how often each has been ranked
+        self.code_K, first_K = np.unique(code_E[self.edge_E], return_index=True)
+        self.first_K = np.append(first_K, self.num_edges)
+        self.met_K = np.zeros_like(self.code_K)  # how often each has been ranked
         for further in known:
             self._add_answers(self._blocks(further, is_evaluated=False))
 
@@ -182,7 +182,7 @@ class _EvaluatedEdges:
                 triples.append(meanings[0] if meanings else (-1, -1, -1))
                 ambiguous += [at] if len(meanings) > 1 else []
         head_E, relation_E, tail_E = np.array(triples, np.int64).reshape(-1, 3).T
-        at_E = _places(self.code_U, self.codes(Side.LHS, head_E, relation_E, tail_E))
+        at_E = _places(self.code_K, self.codes(Side.LHS, head_E, relation_E, tail_E))
         at_E[ambiguous] = -2
         return at_E, head_E, relation_E, tail_E
 
@@ -199,7 +199,7 @@ class _EvaluatedEdges:
             for second in range(first + 1, len(words))
         ]
         columns = np.array(triples, np.int64).reshape(-1, 3).T
-        return list(compress(triples, _places(self.code_U, self.codes(Side.LHS, *columns)) >= 0))
+        return list(compress(triples, _places(self.code_K, self.codes(Side.LHS, *columns)) >= 0))
 
 
 def _places(sorted_n: Integers, wanted_n: Integers) -> Integers:
@@ -228,7 +228,7 @@ class _QueryTable:
         if (entity_n < 0).any():
             block.check_lists()
             unknown = int(np.argmax(entity_n < 0))
-            index = int(np.searchsorted(np.cumsum(block.length_L), unknown, "right"))
+            index = int(np.searchsorted(np.cumsum(block.length_N), unknown, "right"))
             raise _refuse_name(f"{block.path}:{block.line_E[index // 2] + 1 + index % 2}", block.entity_n[unknown])
         block.check_distinct(entity_n)
         at_E, *triple_E = self.edges.find(block.text_E)
@@ -248,8 +248,8 @@ class _QueryTable:
         order = np.argsort(at_n, kind="stable")
         again_n = np.empty_like(at_n)  # which occurrence in this block
         again_n[order] = np.arange(len(at_n)) - np.searchsorted(at_n[order], at_n[order])
-        edge_n = edges.first_U[at_n] + edges.met_U[at_n] + again_n
-        wrong_n = np.flatnonzero((at_n == -2) | (edge_n >= edges.first_U[at_n + 1]))
+        edge_n = edges.first_K[at_n] + edges.met_K[at_n] + again_n
+        wrong_n = np.flatnonzero((at_n == -2) | (edge_n >= edges.first_K[at_n + 1]))
         if wrong_n.size:
             at, place = at_n[wrong_n[0]], place_n[wrong_n[0]]
             where = f"{block.path}:{block.line_E[place]}"
@@ -259,10 +259,10 @@ class _QueryTable:
                     f"{where}: expected a line that means one evaluated edge, found {text!r}, which"
                     f" means {len(edges.meanings(text))}; write it with tabs"
                 )
-            times = edges.first_U[at + 1] - edges.first_U[at]
+            times = edges.first_K[at + 1] - edges.first_K[at]
             expected = "once" if times == 1 else f"{times} times"
             raise DataError(f"{where}: expected edge {text!r} {expected}, as it is evaluated, found it again")
-        np.add.at(edges.met_U, at_n, 1)
+        np.add.at(edges.met_K, at_n, 1)
         return np.asarray(edges.edge_E[edge_n])
 
     def _rank(
@@ -285,8 +285,8 @@ class _QueryTable:
             key_E = self.edges.codes(side, head_E, relation_E, tail_E) >> _HALF
             key_Q[side.value :: 2] = key_E
             num_answers_Q[side.value :: 2] = self.starts[side][key_E + 1] - self.starts[side][key_E]
-        length_Q = block.length_L.reshape(-1, 2)[chosen_E].reshape(-1)
-        end_Q = np.cumsum(block.length_L).reshape(-1, 2)[chosen_E].reshape(-1)
+        length_Q = block.length_N.reshape(-1, 2)[chosen_E].reshape(-1)
+        end_Q = np.cumsum(block.length_N).reshape(-1, 2)[chosen_E].reshape(-1)
         query_n = np.repeat(np.arange(num_queries), length_Q)
         row_n = np.arange(len(query_n)) + (end_Q - np.cumsum(length_Q))[query_n]
         confidence_n = block.confidence_n[row_n]
@@ -331,7 +331,7 @@ class _QueryTable:
         side, edge, listed, optimistic, pessimistic, excluded, length = (column.astype(np.int64) for column in columns)
         num_candidates = len(self.edges.entity_ids) - excluded
         is_listed = listed.astype(bool)
-        self.counts["num_missing"] = self.edges.num_edges - int(self.edges.met_U.sum())
+        self.counts["num_missing"] = self.edges.num_edges - int(self.edges.met_K.sum())
         self.counts["num_absent"], self.counts["num_empty"] = int((~is_listed).sum()), int((length == 0).sum())
         return TopK(
             ListedRanks(is_listed, optimistic, np.where(is_listed, pessimistic, num_candidates), num_candidates),

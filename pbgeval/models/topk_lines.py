@@ -26,32 +26,32 @@ _HEADS, _TAILS = "Heads:", "Tails:"
 class RankedEdges:
     """Consecutive edges of a file; the lists of edge e are 2 * e (its heads) and 2 * e + 1 (its tails)."""
 
-    def __init__(self, path: Path, line_E: list[int], text_E: list[str], text_L: list[str]) -> None:
+    def __init__(self, path: Path, line_E: list[int], text_E: list[str], text_N: list[str]) -> None:
         """Split the lists.
 
         Args:
             path: the file.
             line_E: the line of each edge.
             text_E: head, relation and tail, with spaces or tabs between.
-            text_L: what stands behind Heads: and Tails:
+            text_N: what stands behind Heads: and Tails:
 
         Raises:
             StorageError: a list has the wrong form; the message names the line.
         """
-        self.path, self.line_E, self.text_E, self._text_L = path, line_E, text_E, text_L
-        filled_L = ["" if text.isspace() else text for text in text_L]
-        ended_L = [text if not text or text.endswith("\t") else f"{text}\t" for text in filled_L]
-        columns_L = np.fromiter(map(str.count, ended_L, repeat("\t")), np.int64, len(ended_L))
-        columns = "".join(ended_L).split("\t")[:-1]
+        self.path, self.line_E, self.text_E, self._text_N = path, line_E, text_E, text_N
+        filled_N = ["" if text.isspace() else text for text in text_N]
+        ended_N = [text if not text or text.endswith("\t") else f"{text}\t" for text in filled_N]
+        columns_N = np.fromiter(map(str.count, ended_N, repeat("\t")), np.int64, len(ended_N))
+        columns = "".join(ended_N).split("\t")[:-1]
         texts = columns[1::2]
         try:
             confidence_n = np.fromiter(map(float, texts), np.float64, len(texts))
         except ValueError:
             confidence_n = np.array([math.nan])  # some list is wrong
         self.entity_n = columns[::2]
-        self.length_L = columns_L // 2  # of all lists, one after the other
+        self.length_N = columns_N // 2  # of all lists, one after the other
         self.confidence_n = confidence_n  # finite, and descending in each list
-        is_sound = not (columns_L % 2).any() and all(self.entity_n) and "_" not in "".join(texts)
+        is_sound = not (columns_N % 2).any() and all(self.entity_n) and "_" not in "".join(texts)
         if not (is_sound and self._descends()):
             self.check_lists()
 
@@ -61,7 +61,7 @@ class RankedEdges:
         Raises:
             StorageError: a list has the wrong form; the message names the line.
         """
-        for index, text in enumerate(self._text_L):
+        for index, text in enumerate(self._text_N):
             _check_list(f"{self.path}:{self.line_E[index // 2] + 1 + index % 2}", text)
 
     def check_distinct(self, id_n: NDArray[np.int64]) -> None:
@@ -73,16 +73,16 @@ class RankedEdges:
         Raises:
             StorageError: a list holds an entity twice; the message names the line.
         """
-        of_list_n = np.repeat(np.arange(len(self.length_L)) << 32, self.length_L) | id_n
+        of_list_n = np.repeat(np.arange(len(self.length_N)) << 32, self.length_N) | id_n
         if len(sort_distinct(of_list_n)) < len(id_n):
             self.check_lists()
 
     def _descends(self) -> bool:
         if len(self.confidence_n) != len(self.entity_n):
             return False
-        end_L = np.cumsum(self.length_L)
+        end_N = np.cumsum(self.length_N)
         falls_n = np.diff(self.confidence_n) <= 0
-        falls_n[end_L[(end_L > 0) & (end_L < len(self.confidence_n))] - 1] = True  # from a list to the next
+        falls_n[end_N[(end_N > 0) & (end_N < len(self.confidence_n))] - 1] = True  # from a list to the next
         return bool(falls_n.all() and np.isfinite(self.confidence_n).all())
 
 

@@ -377,7 +377,7 @@ class Visit:
                 after.phase,
                 PhaseSums.zero(protocol.layout, protocol.sides) if training is None else training.phase,
             )
-            reciprocal_ranks = before.values.values_EM[:, 0], values.values_EM[:, 0]
+            reciprocal_ranks = before.values.values_ED[:, 0], values.values_ED[:, 0]
             self.followed = followed = Followed.then(self.followed, self.key.epoch, *reciprocal_ranks)
             changes = [values - before.values]
             if followed.num_teeth >= MIN_TEETH:

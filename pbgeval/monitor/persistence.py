@@ -40,8 +40,8 @@ _COLUMNS = 7  # queries, squares of queries, values, low and high (values x quer
 class QueryValues:
     """The values of METRICS of both queries of each edge, added up."""
 
-    values_EM: np.ndarray  # int64, the numerators of each metric
-    queries_EM: np.ndarray  # int64: how many queries of the edge have the metric
+    values_ED: np.ndarray  # int64, the numerators of each metric
+    queries_ED: np.ndarray  # int64: how many queries of the edge have the metric
 
     @classmethod
     def from_counts(cls, counts: list[RankCounts], rank_type: RankType, order: np.ndarray) -> QueryValues:
@@ -52,14 +52,14 @@ class QueryValues:
 
     def with_reciprocal_ranks(self, values_E: np.ndarray) -> QueryValues:
         """Return other values of the first metric of the same queries, and nothing of the other metrics."""
-        is_first_M = np.arange(len(METRICS)) == 0
-        return QueryValues(values_E.astype(np.int64)[:, None] * is_first_M, self.queries_EM * is_first_M)
+        is_first_D = np.arange(len(METRICS)) == 0
+        return QueryValues(values_E.astype(np.int64)[:, None] * is_first_D, self.queries_ED * is_first_D)
 
     def __sub__(self, other: QueryValues) -> QueryValues:
         """Return the differences on the same queries: their lists are the same, and so are their numbers."""
-        if not np.array_equal(self.queries_EM, other.queries_EM):
+        if not np.array_equal(self.queries_ED, other.queries_ED):
             raise ValueError("values of unlike queries have no differences")
-        return QueryValues(self.values_EM - other.values_EM, self.queries_EM)
+        return QueryValues(self.values_ED - other.values_ED, self.queries_ED)
 
 
 @frozen(eq=False)
@@ -112,22 +112,22 @@ class ClusterSums:
 
 def _sums(of_edges: QueryValues, starts: np.ndarray) -> np.ndarray:
     """Return the number of clusters and the sums of each metric, int64; clusters are runs of edges."""
-    values_CM = np.add.reduceat(of_edges.values_EM, starts, axis=0)
-    queries_CM = np.add.reduceat(of_edges.queries_EM, starts, axis=0)
+    values_GD = np.add.reduceat(of_edges.values_ED, starts, axis=0)
+    queries_GD = np.add.reduceat(of_edges.queries_ED, starts, axis=0)
     columns = [
-        queries_CM.sum(0),
-        (queries_CM * queries_CM).sum(0),
-        values_CM.sum(0),
-        *_limbs(values_CM.astype(np.float64) * queries_CM),
-        *_limbs(values_CM.astype(np.float64) ** 2),
+        queries_GD.sum(0),
+        (queries_GD * queries_GD).sum(0),
+        values_GD.sum(0),
+        *_limbs(values_GD.astype(np.float64) * queries_GD),
+        *_limbs(values_GD.astype(np.float64) ** 2),
     ]
     return np.concatenate([[len(starts)], np.stack(columns, axis=1).ravel()])
 
 
-def _limbs(products_CM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _limbs(products_GD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round to whole numbers and add them up in two parts: low + high * 2^_LIMB, each exact."""
-    high_CM = np.floor(products_CM * 2.0**-_LIMB)
-    return np.rint(products_CM - high_CM * 2.0**_LIMB).astype(np.int64).sum(0), high_CM.astype(np.int64).sum(0)
+    high_GD = np.floor(products_GD * 2.0**-_LIMB)
+    return np.rint(products_GD - high_GD * 2.0**_LIMB).astype(np.int64).sum(0), high_GD.astype(np.int64).sum(0)
 
 
 # What visits to buckets found -> int64 sums: of a pass in all, and a few of each bucket. They add in any order.

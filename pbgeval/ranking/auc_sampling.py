@@ -111,16 +111,16 @@ class AucSampling:
                 parts.append(words.reshape(num_rows, -1)[rows - rows[0]])
         return np.concatenate(parts)
 
-    def true_is_kept(self, words_QW: np.ndarray) -> Tensor:
+    def true_is_kept(self, words_QD: np.ndarray) -> Tensor:
         """Return which queries' true scores enter the sample, bool (Q,)."""
-        return torch.from_numpy(fractions(words_QW[:, TRUE_WORD]) < self.true_rate)
+        return torch.from_numpy(fractions(words_QD[:, TRUE_WORD]) < self.true_rate)
 
-    def cells(self, words_QW: np.ndarray, list_length: int) -> tuple[Tensor, Tensor]:
+    def cells(self, words_QD: np.ndarray, list_length: int) -> tuple[Tensor, Tensor]:
         """Return (query, candidate) of the cells drawn, with replacement within a query.
 
         Every cell of every list is drawn equally often in expectation, whatever the lengths of the lists.
         """
-        num_draws_Q = np.floor(self.competing_rate * list_length + fractions(words_QW[:, COUNT_WORD])).astype(np.int64)
-        query, draw = np.nonzero(np.arange(words_QW.shape[1] - FIRST_POSITION_WORD)[None, :] < num_draws_Q[:, None])
-        candidate = uniform_below(words_QW[query, FIRST_POSITION_WORD + draw], list_length)
+        num_draws_Q = np.floor(self.competing_rate * list_length + fractions(words_QD[:, COUNT_WORD])).astype(np.int64)
+        query, draw = np.nonzero(np.arange(words_QD.shape[1] - FIRST_POSITION_WORD)[None, :] < num_draws_Q[:, None])
+        candidate = uniform_below(words_QD[query, FIRST_POSITION_WORD + draw], list_length)
         return torch.from_numpy(query), torch.from_numpy(candidate)

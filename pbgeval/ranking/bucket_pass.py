@@ -147,7 +147,7 @@ def _state(
     hidden: Side,
     rows_E: Tensor,
     settings: PassSettings,
-    auc_words_EW: np.ndarray | None,
+    auc_words_ED: np.ndarray | None,
 ) -> QueryGroupState:
     scorer, table = group.relation.scorer, group.tables[hidden]
     competing = group.competing(hidden)
@@ -178,10 +178,10 @@ def _state(
     )
     dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
     sample = None
-    if auc_words_EW is not None:
-        words_QW = auc_words_EW[queries.edge_Q]
-        cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QW, competing, settings.auc)
-        sample = SampledCells(CellSample.by_entity_id(*cells), settings.auc.true_is_kept(words_QW).numpy())
+    if auc_words_ED is not None:
+        words_QD = auc_words_ED[queries.edge_Q]
+        cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QD, competing, settings.auc)
+        sample = SampledCells(CellSample.by_entity_id(*cells), settings.auc.true_is_kept(words_QD).numpy())
     return QueryGroupState(
         queries,
         competing,

@@ -75,8 +75,8 @@ def decide(
         # If neither score has an error, equal numbers are equal scores.
         open_P = ((gap_P.abs() <= bound_P) & (bound_P > 0)).nonzero().squeeze(1)
         if open_P.numel():
-            query_PL, candidate_PL = (rows[index[open_P]] for rows, index in (pair_queries, pair_candidates))
-            exact_P = comparator.signs(query_PL, candidate_PL, true.rows_QL[query[open_P]])
+            query_PD, candidate_PD = (rows[index[open_P]] for rows, index in (pair_queries, pair_candidates))
+            exact_P = comparator.signs(query_PD, candidate_PD, true.rows_QD[query[open_P]])
             signs_P[open_P] = torch.from_numpy(exact_P).to(signs_P.device)
         with comparator.lock:
             comparator.tally.update(in_float64=query.numel() - open_P.numel(), exactly=open_P.numel())
@@ -101,11 +101,11 @@ def cells_between(block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor
     open_Q = torch.arange(queries.num_queries, device=scores_KC.device)
     if scores_KC.device.type == "cpu":
         open_Q = counts.raw.tied_Q.nonzero().squeeze(1)
-    scores_OC = scores_KC[queries.row_on_device_Q[open_Q]]
-    high_O1, low_O1, own_O1 = (values_Q[open_Q].unsqueeze(1) for values_Q in (high_Q, low_Q, block.own_on_device_Q))
-    is_open_OC = (scores_OC <= high_O1) & (scores_OC >= low_O1)
-    is_open_OC &= torch.arange(block.num_columns, device=open_Q.device) != own_O1
-    at, column_P = is_open_OC.nonzero(as_tuple=True)
+    scores_QC = scores_KC[queries.row_on_device_Q[open_Q]]
+    high_Q1, low_Q1, own_Q1 = (values_Q[open_Q].unsqueeze(1) for values_Q in (high_Q, low_Q, block.own_on_device_Q))
+    is_open_QC = (scores_QC <= high_Q1) & (scores_QC >= low_Q1)
+    is_open_QC &= torch.arange(block.num_columns, device=open_Q.device) != own_Q1
+    at, column_P = is_open_QC.nonzero(as_tuple=True)
     query_P = open_Q[at]
     if block.excluded is not None:
         competes_P = ~are_among(query_P, column_P, block.excluded_on_device, block.num_columns)

@@ -130,12 +130,12 @@ def expand_by_row(row_Q: Tensor, row_P: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (query, entry) indices of all pairs, int64, queries in order.
     """
-    entries_R = torch.bincount(row_P, minlength=int(row_Q.max()) + 1 if row_Q.numel() else 0)
-    first_R = entries_R.cumsum(0) - entries_R
-    entries_Q = entries_R[row_Q]
+    entries_K = torch.bincount(row_P, minlength=int(row_Q.max()) + 1 if row_Q.numel() else 0)
+    first_K = entries_K.cumsum(0) - entries_K
+    entries_Q = entries_K[row_Q]
     query = torch.repeat_interleave(torch.arange(row_Q.numel(), device=row_Q.device), entries_Q)
     before_Q = entries_Q.cumsum(0) - entries_Q
-    return query, torch.arange(query.numel(), device=row_Q.device) + (first_R[row_Q] - before_Q)[query]
+    return query, torch.arange(query.numel(), device=row_Q.device) + (first_K[row_Q] - before_Q)[query]
 
 
 def own_cells(own_Q: Tensor, num_columns: int) -> CellIndex:

@@ -148,8 +148,8 @@ class CpuBackend(TorchBackend):
         assert isinstance(true, CertifiedTrue), "ranks are certified"
         offset_K, error_K = (bound.flatten() for bound in operands.kind.bounds(operands.queries, operands.candidates))
         counts, cells, read_P = cpu_counting.count(
-            operands.queries.rows_NW[0],
-            operands.candidates.rows_NW[0],
+            operands.queries.factors_ND[0],
+            operands.candidates.factors_ND[0],
             limits((offset_K, error_K), true, queries.row_Q, queries.rows_BKD.dtype),
             (queries.row_Q, block.own_Q),
             block.known,

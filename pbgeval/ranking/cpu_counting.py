@@ -68,23 +68,25 @@ def _checked_rows() -> list[tuple[Tensor, Tensor]]:
 
 def multiplied(query_KD: Tensor, candidate_CD: Tensor) -> Tensor:
     """Return the scores (K, C) of rows as compiled loops multiply them, for checks."""
-    routine, inner, query_RD, candidate_SD = _factors(padded_in_chunks(query_KD), padded_in_chunks(candidate_CD))
-    num_rows, dimension = query_RD.shape
-    scores_RS = torch.empty((num_rows, candidate_SD.shape[0]), dtype=torch.float32)
-    multiplication = routine.multiplication(num_rows, candidate_SD.shape[0], dimension, inner)
+    routine, inner, padded_query_KD, padded_candidate_CD = _factors(
+        padded_in_chunks(query_KD), padded_in_chunks(candidate_CD)
+    )
+    num_rows, dimension = padded_query_KD.shape
+    scores_KC = torch.empty((num_rows, padded_candidate_CD.shape[0]), dtype=torch.float32)
+    multiplication = routine.multiplication(num_rows, padded_candidate_CD.shape[0], dimension, inner)
     with routine.one_thread():
-        multiply(multiplication, _numbers(query_RD), _numbers(candidate_SD), dimension, scores_RS.numpy())
-    return scores_RS[: query_KD.shape[0], : candidate_CD.shape[0]]
+        multiply(multiplication, _numbers(padded_query_KD), _numbers(padded_candidate_CD), dimension, scores_KC.numpy())
+    return scores_KC[: query_KD.shape[0], : candidate_CD.shape[0]]
 
 
-def _factors(query_RD: Tensor, candidate_SD: Tensor) -> tuple[blas.Gemm, int, Tensor, Tensor]:
+def _factors(query_KD: Tensor, candidate_CD: Tensor) -> tuple[blas.Gemm, int, Tensor, Tensor]:
     """Return the routine for rows, how many products it adds up in one go, and the rows as it takes them."""
-    routine = blas.find_bfloat16_gemm() if query_RD.dtype is torch.bfloat16 else None
+    routine = blas.find_bfloat16_gemm() if query_KD.dtype is torch.bfloat16 else None
     if routine is not None:
-        return routine, max(query_RD.shape[1], 1), query_RD.contiguous(), candidate_SD.contiguous()
+        return routine, max(query_KD.shape[1], 1), query_KD.contiguous(), candidate_CD.contiguous()
     routine = blas.find_sgemm()
     assert routine is not None, "the caller has asked"
-    return routine, longest_inner(query_RD.shape[1]), query_RD.float().contiguous(), candidate_SD.float().contiguous()
+    return routine, longest_inner(query_KD.shape[1]), query_KD.float().contiguous(), candidate_CD.float().contiguous()
 
 
 def count(
@@ -115,22 +117,22 @@ def count(
         scores of the sampled cells, float32.
     """
     row_Q, own_Q = (of_query.contiguous().numpy() for of_query in row_and_own_Q)
-    routine, inner, query_RD, candidate_CD = _factors(padded_rows(query_KD), candidate_CD)
+    routine, inner, padded_query_KD, candidate_CD = _factors(padded_rows(query_KD), candidate_CD)
     num_candidates, num_queries = candidate_CD.shape[0], row_Q.size
     counts_6Q = np.zeros((6, num_queries), np.int64)
     listed = tuple(np.empty((2, room_for_open), np.int64))
-    tail_SD = padded_in_chunks(candidate_CD[num_candidates // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :])
+    tail_CD = padded_in_chunks(candidate_CD[num_candidates // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :])
     known_cells, sampled_cells = (
-        (start_R.copy(), start_R, column_P, np.empty(column_P.size, np.float32))
-        for start_R, column_P in (by_row(of, query_KD.shape[0], num_candidates) for of in (known, sampled))
+        (start_K.copy(), start_K, column_P, np.empty(column_P.size, np.float32))
+        for start_K, column_P in (by_row(of, query_KD.shape[0], num_candidates) for of in (known, sampled))
     )
-    (scores_P,) = blas.aligned_zeros([(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]),)])
+    (scores_P,) = blas.aligned_zeros([(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_CD.shape[0]),)])
     with routine.one_thread():
         num_open = count_block(
-            routine.multiplication(query_RD.shape[0], COLUMNS_AT_A_TIME, query_RD.shape[1], inner),
-            _numbers(query_RD),
+            routine.multiplication(padded_query_KD.shape[0], COLUMNS_AT_A_TIME, padded_query_KD.shape[1], inner),
+            _numbers(padded_query_KD),
             _numbers(candidate_CD),
-            _numbers(tail_SD),
+            _numbers(tail_CD),
             np.searchsorted(row_Q, np.arange(query_KD.shape[0] + 1)),
             (*(limit_Q.contiguous().numpy() for limit_Q in high_and_low_Q), own_Q),
             known_cells,
@@ -167,7 +169,7 @@ def count_scores(
     num_rows, num_columns = scores_KC.shape
     length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
     counts_6Q = np.zeros((6, row_Q.numel()), np.int64)
-    known_start_R, known_P = by_row(known, num_rows, num_columns)
+    known_start_K, known_P = by_row(known, num_rows, num_columns)
     count_rows(
         scores_KC.as_strided((length,), (1,)).numpy(),  # the memory of the block, from its first to its last score
         scores_KC.stride(0),
@@ -175,7 +177,7 @@ def count_scores(
         row_Q.contiguous().numpy(),
         tuple(of_query.contiguous().numpy() for of_query in queries),
         by_row(excluded, row_Q.numel(), num_columns),
-        (known_start_R, known_P, np.empty(known_P.size, queries[0].numpy().dtype)),
+        (known_start_K, known_P, np.empty(known_P.size, queries[0].numpy().dtype)),
         counts_6Q,
     )
     return QueryCounts.of_rows(torch.from_numpy(counts_6Q))

@@ -105,7 +105,7 @@ class GatheredChunks:
         assert routine is not None, "the caller has checked"
         code, names = OPERATORS[lists.scorer.operator]
         lhs_shape, rhs_shape = sizes.row_shapes(lists)
-        scores_P, lhs_KD, rhs_KD, of_rhs_KD, query_RD = blas.aligned_zeros(
+        scores_P, lhs_KD, rhs_KD, of_rhs_KD, query_KD = blas.aligned_zeros(
             [(sizes.rows * max(sizes.columns),), lhs_shape, rhs_shape, rhs_shape, (sizes.rows, sizes.dimension)]
         )
         with routine.one_thread():
@@ -119,7 +119,7 @@ class GatheredChunks:
                     ((sizes.num_queries, length), *self._results[side])
                     for side, length in zip(ENDS, sizes.lengths, strict=True)
                 ),
-                ((lhs_KD, rhs_KD), of_rhs_KD, query_RD, scores_P),
+                ((lhs_KD, rhs_KD), of_rhs_KD, query_KD, scores_P),
             )
         return isfinite(total)
 
@@ -163,7 +163,7 @@ class ExactChunks:
         """
         lists, sizes, routine = self.lists, _Sizes.from_lists(self.lists), blas.find_sgemm()
         assert routine is not None, "the caller has checked"
-        scores_P, lhs_KD, rhs_KD, query_RD = blas.aligned_zeros(
+        scores_P, lhs_KD, rhs_KD, query_KD = blas.aligned_zeros(
             [(sizes.rows * max(sizes.columns),), *sizes.row_shapes(lists), (sizes.rows, sizes.dimension)]
         )
         max_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
@@ -182,7 +182,7 @@ class ExactChunks:
                     for side, length in zip(ENDS, sizes.lengths, strict=True)
                 ),
                 (*bounds, grid_bits(sizes.dimension)),
-                (lhs_KD, rhs_KD, query_RD, np.empty(sizes.dimension, np.float64), scores_P),
+                (lhs_KD, rhs_KD, query_KD, np.empty(sizes.dimension, np.float64), scores_P),
             )
         self._num_decided.append(num_open[:, 1])
         open_cells = {}

@@ -149,15 +149,15 @@ def count_rows(
     """Count all candidates for all queries; `cpu_counting.count_scores` says what the arrays are."""
     high_Q, low_Q, own_Q = queries
     excluded_start_Q, excluded_P = excluded
-    known_start_R, known_P, known_score_P = known
-    for row in range(known_start_R.size - 1):
+    known_start_K, known_P, known_score_P = known
+    for row in range(known_start_K.size - 1):
         scores_C = flat[row * stride : row * stride + num_columns]
-        first, stop = known_start_R[row], known_start_R[row + 1]
+        first, stop = known_start_K[row], known_start_K[row + 1]
         gather_scores(scores_C, 0, known_P[first:stop], known_score_P[first:stop])
     for query in range(row_Q.size):
         row = row_Q[query]
         scores_C = flat[row * stride : row * stride + num_columns]
-        first, stop = known_start_R[row], known_start_R[row + 1]
+        first, stop = known_start_K[row], known_start_K[row + 1]
         count_row(
             scores_C, 0, query, (high_Q[query], low_Q[query]), own_Q[query],
             excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]],
@@ -171,12 +171,12 @@ def count_rows(
 @inner_loop()
 def read_cells(scores_C: Compiled, start: Compiled, row: Compiled, cells: Compiled) -> Compiled:
     """Copy the scores of those cells of a row that are in these columns; return the range of them."""
-    at_R, start_R, column_P, score_P = cells
-    first = at_R[row]
-    while at_R[row] < start_R[row + 1] and column_P[at_R[row]] < start + scores_C.size:
-        at_R[row] += 1
-    gather_scores(scores_C, start, column_P[first : at_R[row]], score_P[first : at_R[row]])
-    return first, at_R[row]
+    at_K, start_K, column_P, score_P = cells
+    first = at_K[row]
+    while at_K[row] < start_K[row + 1] and column_P[at_K[row]] < start + scores_C.size:
+        at_K[row] += 1
+    gather_scores(scores_C, start, column_P[first : at_K[row]], score_P[first : at_K[row]])
+    return first, at_K[row]
 
 
 @inner_loop()
@@ -196,10 +196,10 @@ def list_open(
 @CompiledLoop
 def count_block(
     multiplication: Compiled,
-    query_RD: Compiled,
+    query_KD: Compiled,
     candidate_CD: Compiled,
-    tail_SD: Compiled,
-    first_R: Compiled,
+    tail_CD: Compiled,
+    first_K: Compiled,
     queries: Compiled,
     known: Compiled,
     sampled: Compiled,
@@ -215,18 +215,18 @@ def count_block(
         num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
         candidates, stride = candidate_CD[start:].ctypes.data, COLUMNS_AT_A_TIME
         if num_columns < COLUMNS_AT_A_TIME:
-            candidates, stride = tail_SD.ctypes.data, tail_SD.shape[0]
+            candidates, stride = tail_CD.ctypes.data, tail_CD.shape[0]
         arguments[COLUMNS], arguments[SCORE_STRIDE] = stride, stride
-        for first_row in range(0, query_RD.shape[0], ROWS_AT_A_TIME):
-            arguments[ROWS] = min(ROWS_AT_A_TIME, query_RD.shape[0] - first_row)
-            rows = query_RD[first_row:].ctypes.data
-            product_of_chunk(multiplication, rows, candidates, query_RD.shape[1], scores.ctypes.data)
-            for row in range(first_row, min(first_row + ROWS_AT_A_TIME, first_R.size - 1)):
+        for first_row in range(0, query_KD.shape[0], ROWS_AT_A_TIME):
+            arguments[ROWS] = min(ROWS_AT_A_TIME, query_KD.shape[0] - first_row)
+            rows = query_KD[first_row:].ctypes.data
+            product_of_chunk(multiplication, rows, candidates, query_KD.shape[1], scores.ctypes.data)
+            for row in range(first_row, min(first_row + ROWS_AT_A_TIME, first_K.size - 1)):
                 scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + num_columns]
                 read_cells(scores_C, start, row, sampled)
                 here = read_cells(scores_C, start, row, known)
                 known_here_P, known_score_here_P = known_P[here[0] : here[1]], known_score_P[here[0] : here[1]]
-                for query in range(first_R[row], first_R[row + 1]):
+                for query in range(first_K[row], first_K[row + 1]):
                     limits, own = (high_Q[query], low_Q[query]), own_Q[query]
                     tied, _ = count_row(
                         scores_C, start, query, limits, own, known_P[:0],  # nobody else is excluded
@@ -250,24 +250,24 @@ def transform_rows(
     transformed_KD: Compiled,
 ) -> None:
     """Do what `operators` does, in the same order; without relations of rows, all are of the first."""
-    first_RX, second_RX = parameters
+    first_RD, second_RD = parameters
     dimension = x_KD.shape[1]
     half = dimension // 2
     for row in range(num_rows):
         rel = rel_K[row] if rel_K.size else 0
-        x_D, transformed_D, first_X = x_KD[row], transformed_KD[row], first_RX[rel]
+        x_D, transformed_D, first_D = x_KD[row], transformed_KD[row], first_RD[rel]
         if operator == DIAGONAL:
             for at in range(dimension):
-                transformed_D[at] = first_X[at] * x_D[at]
+                transformed_D[at] = first_D[at] * x_D[at]
         elif operator == TRANSLATION:
             for at in range(dimension):
-                transformed_D[at] = x_D[at] + first_X[at]
+                transformed_D[at] = x_D[at] + first_D[at]
         else:
-            x_real_H, x_imag_H, imag_H = x_D[:half], x_D[half:], second_RX[rel]
+            x_real_D, x_imag_D, imag_D = x_D[:half], x_D[half:], second_RD[rel]
             for at in range(half):
-                transformed_D[at] = x_real_H[at] * first_X[at] - x_imag_H[at] * imag_H[at]
+                transformed_D[at] = x_real_D[at] * first_D[at] - x_imag_D[at] * imag_D[at]
             for at in range(half):
-                transformed_D[half + at] = x_real_H[at] * imag_H[at] + x_imag_H[at] * first_X[at]
+                transformed_D[half + at] = x_real_D[at] * imag_D[at] + x_imag_D[at] * first_D[at]
 
 
 @inner_loop()
@@ -298,7 +298,7 @@ def count_side(
     candidate_KD: Compiled,
     rel_Q: Compiled,
     parameters: Compiled,
-    query_RD: Compiled,
+    query_KD: Compiled,
     scores_P: Compiled,
     chunk: Compiled,
     side: Compiled,
@@ -312,8 +312,8 @@ def count_side(
     sampled_start_Q, sampled_P, sampled_score_P = sampled
     queries = known_KD.ctypes.data
     if operator != IDENTITY:
-        transform_rows(operator, known_KD, num_queries, rel_Q, parameters, query_RD)
-        queries = query_RD.ctypes.data
+        transform_rows(operator, known_KD, num_queries, rel_Q, parameters, query_KD)
+        queries = query_KD.ctypes.data
     product_of_chunk(multiplication, queries, candidate_KD.ctypes.data, known_KD.shape[1], scores_P.ctypes.data)
     total = np.float64(0)
     for row in range(num_queries):
@@ -346,7 +346,7 @@ def count_gathered(
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden."""
     operator, is_dynamic, rel_BQ = relation
     lhs_BK, rhs_BK = ids
-    (lhs_KD, rhs_KD), of_rhs_KD, query_RD, scores_P = room
+    (lhs_KD, rhs_KD), of_rhs_KD, query_KD, scores_P = room
     of_queries = operator if is_dynamic else IDENTITY
     gathered_KD = rhs_KD if operator == of_queries else of_rhs_KD
     total = np.float64(0)
@@ -358,12 +358,12 @@ def count_gathered(
             transform_rows(operator, gathered_KD, rhs_BK.shape[1], rel_BQ[chunk, :0], parameters[1], rhs_KD)
         if sides[0][0][1]:
             total += count_side(
-                multiplications[0], of_queries, rhs_KD, lhs_KD, rel_BQ[chunk], parameters[1], query_RD, scores_P,
+                multiplications[0], of_queries, rhs_KD, lhs_KD, rel_BQ[chunk], parameters[1], query_KD, scores_P,
                 chunk, sides[0],
             )  # fmt: skip
         if sides[1][0][1]:
             total += count_side(
-                multiplications[1], of_queries, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_RD, scores_P,
+                multiplications[1], of_queries, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_KD, scores_P,
                 chunk, sides[1],
             )  # fmt: skip
     return total
@@ -427,7 +427,7 @@ def transform_exactly(
     rel_Q: Compiled,
     parameters: Compiled,
     x_D: Compiled,
-    query_RD: Compiled,
+    query_KD: Compiled,
 ) -> None:
     """Do what `operators` does in float64, in the same order, and round once.
 
@@ -437,36 +437,36 @@ def transform_exactly(
         rel_Q: the relation of each query; empty: all are of the first.
         parameters: of relations, float64.
         x_D: room for a row in float64.
-        query_RD: the output.
+        query_KD: the output.
     """
     table_ND, global_D, ids_Q = rows
-    first_RX, second_RX = parameters
+    first_RD, second_RD = parameters
     dimension = table_ND.shape[1]
     half = dimension // 2
     for query in range(ids_Q.size):
         rel = rel_Q[query] if rel_Q.size else 0
-        row_D, query_D, first_X = table_ND[ids_Q[query]], query_RD[query], first_RX[rel]
+        row_D, query_D, first_D = table_ND[ids_Q[query]], query_KD[query], first_RD[rel]
         for at in range(dimension):
             x_D[at] = np.float64(row_D[at])
         for at in range(global_D.size):
             x_D[at] += np.float64(global_D[at])
         if operator == DIAGONAL:
             for at in range(dimension):
-                query_D[at] = np.float32(first_X[at] * x_D[at])
+                query_D[at] = np.float32(first_D[at] * x_D[at])
         elif operator == TRANSLATION:
             for at in range(dimension):
-                query_D[at] = np.float32(x_D[at] + first_X[at])
+                query_D[at] = np.float32(x_D[at] + first_D[at])
         else:
-            imag_H = second_RX[rel]
+            imag_D = second_RD[rel]
             for at in range(half):
-                query_D[at] = np.float32(x_D[at] * first_X[at] - x_D[half + at] * imag_H[at])
+                query_D[at] = np.float32(x_D[at] * first_D[at] - x_D[half + at] * imag_D[at])
             for at in range(half):
-                query_D[half + at] = np.float32(x_D[at] * imag_H[at] + x_D[half + at] * first_X[at])
+                query_D[half + at] = np.float32(x_D[at] * imag_D[at] + x_D[half + at] * first_D[at])
 
 
 @inner_loop()
 def exact_queries(
-    operator: Compiled, known_KD: Compiled, rows: Compiled, rel_Q: Compiled, x_D: Compiled, query_RD: Compiled
+    operator: Compiled, known_KD: Compiled, rows: Compiled, rel_Q: Compiled, x_D: Compiled, query_KD: Compiled
 ) -> Compiled:
     """Return the prepared queries of gathered rows: the rows themselves, or the output of an operator on them.
 
@@ -474,8 +474,8 @@ def exact_queries(
     """
     if operator[0] == IDENTITY:
         return known_KD
-    transform_exactly(operator[0], rows, rel_Q, operator[1], x_D, query_RD)
-    return query_RD
+    transform_exactly(operator[0], rows, rel_Q, operator[1], x_D, query_KD)
+    return query_KD
 
 
 @inner_loop()
@@ -560,7 +560,7 @@ def decide_row(
 @inner_loop()
 def count_side_exactly(
     multiplication: Compiled,
-    query_RD: Compiled,
+    query_KD: Compiled,
     candidate_KD: Compiled,
     bounds: Compiled,
     scores_P: Compiled,
@@ -571,7 +571,7 @@ def count_side_exactly(
 
     Args:
         multiplication: see `product_of_chunk`.
-        query_RD: prepared queries.
+        query_KD: prepared queries.
         candidate_KD: prepared candidates, those of the queries' true entities first.
         bounds: how far a product in float32 may be off (`fast_products.product_error`), what `decide_row` calls
             `share`, and the bits of a grid.
@@ -587,14 +587,14 @@ def count_side_exactly(
     known_start_Q, known_P, known_score_P = known
     sampled_start_Q, sampled_P, sampled_value_P = sampled
     relative, flushed, share, bits = bounds
-    dimension = query_RD.shape[1]
-    product_of_chunk(multiplication, query_RD.ctypes.data, candidate_KD.ctypes.data, dimension, scores_P.ctypes.data)
+    dimension = query_KD.shape[1]
+    product_of_chunk(multiplication, query_KD.ctypes.data, candidate_KD.ctypes.data, dimension, scores_P.ctypes.data)
     largest_square, total = np.float64(0), np.float64(0)
     for column in range(num_candidates):
         largest_square = max(largest_square, squared_length(candidate_KD[column]))
     longest = math.sqrt(largest_square)
     for row in range(num_queries):
-        query, scores_C, query_D = chunk * num_queries + row, scores_P[row * stride :][:num_candidates], query_RD[row]
+        query, scores_C, query_D = chunk * num_queries + row, scores_P[row * stride :][:num_candidates], query_KD[row]
         length, middle = (
             math.sqrt(squared_length(query_D)),
             np.float64(scores_C[row]),
@@ -640,7 +640,7 @@ def count_gathered_exactly(
     code and parameters of the operator on the queries that hide a side.
     """
     lhs_BK, rhs_BK = ids
-    lhs_KD, rhs_KD, query_RD, x_D, scores_P = room
+    lhs_KD, rhs_KD, query_KD, x_D, scores_P = room
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk
@@ -648,18 +648,18 @@ def count_gathered_exactly(
         gather_rows(tables[1], global_embeddings[1], rhs_BK[chunk], rhs_BK[following], rhs_KD)
         if sides[0][0][1]:
             rows = tables[1], global_embeddings[1], rhs_BK[chunk, : sides[0][0][0]]
-            queries_RD = exact_queries(operators[0], rhs_KD, rows, rel_BQ[chunk], x_D, query_RD)
-            total += count_side_exactly(multiplications[0], queries_RD, lhs_KD, bounds, scores_P, chunk, sides[0])
+            queries_KD = exact_queries(operators[0], rhs_KD, rows, rel_BQ[chunk], x_D, query_KD)
+            total += count_side_exactly(multiplications[0], queries_KD, lhs_KD, bounds, scores_P, chunk, sides[0])
         if sides[1][0][1]:
             rows = tables[0], global_embeddings[0], lhs_BK[chunk, : sides[1][0][0]]
-            queries_RD = exact_queries(operators[1], lhs_KD, rows, rel_BQ[chunk], x_D, query_RD)
-            total += count_side_exactly(multiplications[1], queries_RD, rhs_KD, bounds, scores_P, chunk, sides[1])
+            queries_KD = exact_queries(operators[1], lhs_KD, rows, rel_BQ[chunk], x_D, query_KD)
+            total += count_side_exactly(multiplications[1], queries_KD, rhs_KD, bounds, scores_P, chunk, sides[1])
     return total
 
 
 @CompiledLoop
 def multiply(
-    multiplication: Compiled, query_RD: Compiled, candidate_SD: Compiled, dimension: Compiled, scores_RS: Compiled
+    multiplication: Compiled, query_KD: Compiled, candidate_CD: Compiled, dimension: Compiled, scores_KC: Compiled
 ) -> None:
     """Multiply alone, for self-checks."""
-    product_of_chunk(multiplication, query_RD.ctypes.data, candidate_SD.ctypes.data, dimension, scores_RS.ctypes.data)
+    product_of_chunk(multiplication, query_KD.ctypes.data, candidate_CD.ctypes.data, dimension, scores_KC.ctypes.data)

@@ -220,10 +220,10 @@ def _with_features(
                 f"{where}, row {start + row}: expected features in 0..{table.num_rows - 1} ({table.label}), got {found}"
             )
         ids_E[row] = identities.setdefault(listed, len(identities))
-    offsets_U = torch.tensor([0, *[len(listed) for listed in identities]]).cumsum(0)
+    offsets_K = torch.tensor([0, *[len(listed) for listed in identities]]).cumsum(0)
     flat = torch.tensor([feature for listed in identities for feature in listed], dtype=torch.int64)
-    vectors_UD = table.rows_of_features(offsets_U, flat, dtype)
-    return ids_E, evolve(table, embeddings_ND=vectors_UD, global_embedding_D=None, max_norm=None)
+    vectors_KD = table.rows_of_features(offsets_K, flat, dtype)
+    return ids_E, evolve(table, embeddings_ND=vectors_KD, global_embedding_D=None, max_norm=None)
 
 
 # Find scores that are not numbers, so that they are refused.

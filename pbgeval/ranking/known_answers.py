@@ -111,23 +111,23 @@ class KnownAnswers:
     key_P: np.ndarray  # int64, ascending: index of the answer's key
     entity_id_P: np.ndarray  # int64, ascending within a key: number of the answer, or its row in a partition
 
-    def select(self, keys_U: np.ndarray) -> KnownAnswers:
+    def select(self, keys_K: np.ndarray) -> KnownAnswers:
         """Return the answers of some keys, each numbered by its place among them.
 
         Args:
-            keys_U: int64, in any order; a key may repeat, and -1 has no answers.
+            keys_K: int64, in any order; a key may repeat, and -1 has no answers.
         """
-        if np.array_equal(keys_U, np.arange(keys_U.size)):  # the first keys, usually all
-            return self.of_keys(0, keys_U.size)
-        first_U, length_U = self.lists(keys_U)
+        if np.array_equal(keys_K, np.arange(keys_K.size)):  # the first keys, usually all
+            return self.of_keys(0, keys_K.size)
+        first_K, length_K = self.lists(keys_K)
         return KnownAnswers(
-            np.repeat(np.arange(keys_U.size), length_U), self.entity_id_P[concatenated_ranges(first_U, length_U)]
+            np.repeat(np.arange(keys_K.size), length_K), self.entity_id_P[concatenated_ranges(first_K, length_K)]
         )
 
-    def lists(self, keys_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def lists(self, keys_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where the answers of each of some keys begin, and how many they are."""
-        first_U = np.searchsorted(self.key_P, keys_U)
-        return first_U, np.searchsorted(self.key_P, keys_U, "right") - first_U
+        first_K = np.searchsorted(self.key_P, keys_K)
+        return first_K, np.searchsorted(self.key_P, keys_K, "right") - first_K
 
     def of_keys(self, first: int, stop: int) -> KnownAnswers:
         """Return those of consecutive keys, as views."""
@@ -168,15 +168,15 @@ def concatenated_ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def positions_of_lists(
-    first_L: np.ndarray, length_L: np.ndarray, at_a_time: int
+    first_N: np.ndarray, length_N: np.ndarray, at_a_time: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (list, position) of all members of lists that are runs of one array, so many at a time."""
-    stop_L = np.cumsum(length_L)
-    before_L, total = stop_L - length_L, int(stop_L[-1]) if stop_L.size else 0
+    stop_N = np.cumsum(length_N)
+    before_N, total = stop_N - length_N, int(stop_N[-1]) if stop_N.size else 0
     for start in range(0, total, at_a_time):
         member = np.arange(start, min(start + at_a_time, total))
-        of_list = np.searchsorted(stop_L, member, "right")
-        yield of_list, first_L[of_list] + member - before_L[of_list]
+        of_list = np.searchsorted(stop_N, member, "right")
+        yield of_list, first_N[of_list] + member - before_N[of_list]
 
 
 def positions(sorted_ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -322,12 +322,12 @@ class TimeWindow(NamedTuple):
 
 @frozen(eq=False)
 class FilterKeys:
-    """What the known answers of queries that hide one side go by: positions in `codes_T`, or in `keys`."""
+    """What the known answers of queries that hide one side go by: positions in `codes_K`, or in `keys`."""
 
     keys: QueryKeys
     window: TimeWindow | None = None  # None: times do not count
-    times_U: np.ndarray = _NOTHING  # int64, increasing: of the queries
-    codes_T: np.ndarray = _NOTHING  # int64, increasing: position in `keys` x number of times + place of the time
+    times_K: np.ndarray = _NOTHING  # int64, increasing: of the queries
+    codes_K: np.ndarray = _NOTHING  # int64, increasing: position in `keys` x number of times + place of the time
 
     @classmethod
     def of_queries(cls, keys: QueryKeys, window: TimeWindow | None, blocks: Iterable[EdgeColumns]) -> FilterKeys:
@@ -340,18 +340,18 @@ class FilterKeys:
             index_n = keys.index_in_range(*block.key(keys.hidden))
             parts.append(np.stack([index_n, block.time_n])[:, index_n >= 0])
         index_E, time_E = np.concatenate(parts, axis=1)
-        times_U = distinct(time_E)
-        return cls(keys, window, times_U, distinct(index_E * len(times_U) + np.searchsorted(times_U, time_E)))
+        times_K = distinct(time_E)
+        return cls(keys, window, times_K, distinct(index_E * len(times_K) + np.searchsorted(times_K, time_E)))
 
     def index_of(self, edges: EdgeColumns) -> np.ndarray:
         """Return the position of each edge's query, int64, -1 where it is none of these."""
         index_E = self.keys.index_in_range(*edges.key(self.keys.hidden))
-        if self.window is None or not len(self.codes_T):
+        if self.window is None or not len(self.codes_K):
             return index_E
         assert edges.time_n is not None, "the config asks for times"
-        place_E = positions(self.times_U, edges.time_n)
-        code_E = np.where((index_E >= 0) & (place_E >= 0), index_E * len(self.times_U) + place_E, -1)
-        return np.asarray(np.maximum(positions(self.codes_T, code_E), -1))
+        place_E = positions(self.times_K, edges.time_n)
+        code_E = np.where((index_E >= 0) & (place_E >= 0), index_E * len(self.times_K) + place_E, -1)
+        return np.asarray(np.maximum(positions(self.codes_K, code_E), -1))
 
     def pairs(
         self, key_P: np.ndarray, answer_P: np.ndarray, time_P: np.ndarray | None
@@ -363,10 +363,10 @@ class FilterKeys:
         assert time_P is not None, "the config asks for times"
         past, future = (LARGEST_INT64 if limit is None else limit for limit in self.window)
         latest_P = np.minimum(time_P, LARGEST_INT64 - past) + past
-        number = len(self.times_U)
-        low_P = key_P * number + np.searchsorted(self.times_U, np.maximum(time_P - future, 0))
-        high_P = key_P * number + np.searchsorted(self.times_U, latest_P, "right")
-        first_P, stop_P = (np.searchsorted(self.codes_T, code_P) for code_P in (low_P, high_P))
+        number = len(self.times_K)
+        low_P = key_P * number + np.searchsorted(self.times_K, np.maximum(time_P - future, 0))
+        high_P = key_P * number + np.searchsorted(self.times_K, latest_P, "right")
+        first_P, stop_P = (np.searchsorted(self.codes_K, code_P) for code_P in (low_P, high_P))
         for place, at in positions_of_lists(first_P, stop_P - first_P, PAIRS_AT_A_TIME):
             yield at, answer_P[place]
 

@@ -125,22 +125,22 @@ def sample_cells(
         for first in range(segment.start, segment.stop, ROWS_AT_A_TIME):
             edge = np.arange(first, min(first + ROWS_AT_A_TIME, segment.stop))
             edge = edge[position_E[edge] >= 0]
-            words_QW = auc.words(seed, segment.origin.place, queries.query_group.hidden, edges.row_E[edge])
-            assert words_QW is not None, "an exact AUC draws nothing"
-            true_kept_Q[position_E[edge]] = auc.true_is_kept(words_QW).numpy()
-            parts.append(drawn_cells(position_E[edge], edges.columns.rel_n[edge], words_QW, competing, auc))
+            words_QD = auc.words(seed, segment.origin.place, queries.query_group.hidden, edges.row_E[edge])
+            assert words_QD is not None, "an exact AUC draws nothing"
+            true_kept_Q[position_E[edge]] = auc.true_is_kept(words_QD).numpy()
+            parts.append(drawn_cells(position_E[edge], edges.columns.rel_n[edge], words_QD, competing, auc))
     return SampledCells(CellSample.by_entity_id(*np.concatenate(parts, axis=1)), true_kept_Q)
 
 
 def drawn_cells(
-    query_Q: np.ndarray, rel_Q: np.ndarray, words_QW: np.ndarray, competing: CompetingEntities, auc: AucSampling
+    query_Q: np.ndarray, rel_Q: np.ndarray, words_QD: np.ndarray, competing: CompetingEntities, auc: AucSampling
 ) -> np.ndarray:
     """Return (query, candidate) of the cells that some queries' random words select, int64 (2, n)."""
     parts = [np.empty((2, 0), np.int64)]
     relation_Q = competing.relation_or_any(rel_Q)
     for relation in distinct(relation_Q).tolist():
         in_relation = np.flatnonzero(relation_Q == relation)
-        query, place = (index.numpy() for index in auc.cells(words_QW[in_relation], competing.size(relation)))
+        query, place = (index.numpy() for index in auc.cells(words_QD[in_relation], competing.size(relation)))
         entity_ids = competing.entity_ids(relation)
         entity_id = competing.first + place if entity_ids is None else entity_ids[place]
         parts.append(np.stack([query_Q[in_relation][query], entity_id]))
@@ -359,8 +359,8 @@ class QueryGroupState:
         if self.certified is None:
             true = self.true(block.first, block.stop)
         else:
-            rows_QW = self.true_scores.read(block.first, block.stop).to(self.device)
-            true = CertifiedTrue.unpacked(self.certified, rows_QW, query_KD[row_Q.to(self.device)])
+            rows_QD = self.true_scores.read(block.first, block.stop).to(self.device)
+            true = CertifiedTrue.unpacked(self.certified, rows_QD, query_KD[row_Q.to(self.device)])
         return QueryRows(query_KD[None], row_Q, true, self.certified)
 
     def true_values(self) -> Tensor:

@@ -114,11 +114,11 @@ def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, enti
     if state.certified is None:
         return prepared(0, rows.size)
     # Rows take twice the memory in float64, so prepare a few at a time.
-    prepared_CL = torch.empty((rows.size, table.embeddings_ND.shape[1]), dtype=torch.float32, device=table.device)
-    step = sizes_on(table.device).rows(sizes_on(table.device).prepared_rows, prepared_CL.shape[1])
+    prepared_CD = torch.empty((rows.size, table.embeddings_ND.shape[1]), dtype=torch.float32, device=table.device)
+    step = sizes_on(table.device).rows(sizes_on(table.device).prepared_rows, prepared_CD.shape[1])
     for start in range(0, rows.size, step):
-        prepared_CL[start : start + step] = prepared(start, start + step)
-    return prepared_CL
+        prepared_CD[start : start + step] = prepared(start, start + step)
+    return prepared_CD
 
 
 # A block of queries and some runs of candidates -> counts, and the scores that are requested.

@@ -42,9 +42,9 @@ class CompetingRelations:
 
     ids: np.ndarray  # int64, ascending
     scorers: Sequence[EdgeScorer]  # of each; one if they are dynamic
-    _rows_CF: Tensor | None = field(init=False)  # prepared candidates of a product; None: each relation in turn
+    _rows_CD: Tensor | None = field(init=False)  # prepared candidates of a product; None: each relation in turn
 
-    @_rows_CF.default
+    @_rows_CD.default
     def _made_of_parameters(self) -> Tensor | None:
         first = self.scorers[0]
         if isinstance(first, ScorerRelation) or {one.operator for one in self.scorers} != {first.operator}:
@@ -79,7 +79,7 @@ class CompetingRelations:
             query_QD = scorer.queries(Side.REL, lhs_QD, rhs_QD[:, 0])
             candidate_CD = scorer.candidates(Side.REL, torch.from_numpy(self.ids).to(lhs_QD).unsqueeze(1))
             return scorer.comparator.scores(query_QD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
-        if self._rows_CF is None:
+        if self._rows_CD is None:
             found = []
             for at, relation in enumerate(self.ids.tolist()):  # as the scores of true entities are computed
                 one = self.scorers[0 if len(self.scorers) == 1 else at]
@@ -88,17 +88,17 @@ class CompetingRelations:
                 found.append(one.comparator.pbg_true_scores(query_QD, one.candidates(Side.RHS, rhs_QD)))
             return torch.stack(found, dim=1)
         fixed_QD, acted_QD = (rhs_QD, lhs_QD) if scorer.dynamic else (lhs_QD, rhs_QD)
-        query_1QF = check_finite(_query(scorer, fixed_QD, acted_QD)).unsqueeze(0)
-        rows_1CF = self._rows_CF.unsqueeze(0)
-        scores_1QC = scorer.comparator.scores(query_1QF, rows_1CF)
-        bad = first_nan(scorer.comparator, query_1QF, rows_1CF, scores_1QC)
+        query_1QD = check_finite(_query(scorer, fixed_QD, acted_QD)).unsqueeze(0)
+        rows_1CD = self._rows_CD.unsqueeze(0)
+        scores_1QC = scorer.comparator.scores(query_1QD, rows_1CD)
+        bad = first_nan(scorer.comparator, query_1QD, rows_1CD, scores_1QC)
         if bad is not None:
             scores_1QC[bad] = torch.nan
         return scores_1QC[0]
 
 
 def _query(scorer: RelationScorer, fixed_QD: Tensor, acted_QD: Tensor) -> Tensor:
-    """Return the rows (Q, F) that relations' rows are compared with; relations act on one vector of each pair."""
+    """Return the rows (Q, D') that relations' rows are compared with; relations act on one vector of each pair."""
     comparator = scorer.comparator
     if comparator.base.is_distance:
         shift_QD = fixed_QD - acted_QD
@@ -178,13 +178,13 @@ class HiddenRelations:
             counts = evolve(counts, in_time=count_cells(scores_QC[query, column], query, true_Q, true_Q))
         tally.add_queries(position_Q, counts)
         auc = candidates.auc
-        words_QW = auc.words(candidates.seed, self.place, Side.REL, self.row_E[edges])
-        if words_QW is None:
+        words_QD = auc.words(candidates.seed, self.place, Side.REL, self.row_E[edges])
+        if words_QD is None:
             kept_Q = torch.ones(len(edges), dtype=torch.bool)
             compared = torch.ones_like(scores_QC, dtype=torch.bool).nonzero(as_tuple=True)
         else:
-            kept_Q = auc.true_is_kept(words_QW)
-            compared = auc.cells(words_QW, len(competing.ids))
+            kept_Q = auc.true_is_kept(words_QD)
+            compared = auc.cells(words_QD, len(competing.ids))
         tally.add_true_scores(true_Q[kept_Q.to(device)], position_Q[kept_Q])
         query, column = (of.to(device) for of in compared)
         others = column != own_Q[query]

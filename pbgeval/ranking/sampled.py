@@ -105,22 +105,22 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
             reported), else 0.
     """
     num_queries = true_BQ.shape[1]
-    entries_BM = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
+    entries_BC = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
 
     # Find the entries whose value repeats in their chunk, by chunk and value. The low bits hold an entry's position.
-    position_bits = max(entries_BM.shape[1] - 1, 1).bit_length()
-    packed_BM = (entries_BM << position_bits) | np.arange(entries_BM.shape[1], dtype=np.int64)
-    packed_BM.sort(axis=1)
-    values_BM = packed_BM >> position_bits
-    equal_BM = values_BM[:, 1:] == values_BM[:, :-1]
-    repeated_BM = np.zeros(entries_BM.shape, bool)
-    repeated_BM[:, 1:] = equal_BM
-    repeated_BM[:, :-1] |= equal_BM
-    chunk, at = np.nonzero(repeated_BM)
-    entry = packed_BM[chunk, at] & ((1 << position_bits) - 1)
+    position_bits = max(entries_BC.shape[1] - 1, 1).bit_length()
+    packed_BC = (entries_BC << position_bits) | np.arange(entries_BC.shape[1], dtype=np.int64)
+    packed_BC.sort(axis=1)
+    values_BC = packed_BC >> position_bits
+    equal_BC = values_BC[:, 1:] == values_BC[:, :-1]
+    repeated_BC = np.zeros(entries_BC.shape, bool)
+    repeated_BC[:, 1:] = equal_BC
+    repeated_BC[:, :-1] |= equal_BC
+    chunk, at = np.nonzero(repeated_BC)
+    entry = packed_BC[chunk, at] & ((1 << position_bits) - 1)
 
     # In each run of equal entries of a chunk, pair every query with every other entry that is a candidate.
-    run = np.cumsum(begins(chunk, values_BM[chunk, at]))
+    run = np.cumsum(begins(chunk, values_BC[chunk, at]))
     queries = np.flatnonzero(entry < num_queries)
     first, stop = (np.searchsorted(run, run[queries], side) for side in ("left", "right"))
     query_member = np.repeat(queries, stop - first)
@@ -150,7 +150,7 @@ def make_list(
     block: ChunkBlock,
     side: Side,
     settings: PassSettings,
-    auc_words_EW: np.ndarray | None,
+    auc_words_ED: np.ndarray | None,
 ) -> CandidateList:
     """Draw the candidates of a block's chunks on one side, and find their copies and AUC cells."""
     table = group.tables[side]
@@ -168,15 +168,15 @@ def make_list(
     ids_BC = torch.cat(parts, dim=1)
     copies = NO_CELLS if settings.lists.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
     auc = None
-    if auc_words_EW is not None:
-        words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
-        query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
+    if auc_words_ED is not None:
+        words_QD = auc_words_ED[block.rows_BQ.flatten().numpy()]
+        query, candidate = settings.auc.cells(words_QD, ids_BC.shape[1])
         competes = (
             (candidate != query % num_queries) | (block.num_batch == 0)
             if settings.lists.pbg_semantics
             else ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
         )
-        auc = (query[competes], candidate[competes]), settings.auc.true_is_kept(words_QW)
+        auc = (query[competes], candidate[competes]), settings.auc.true_is_kept(words_QD)
     return CandidateList(ids_BC, copies, auc)
 
 
@@ -380,10 +380,10 @@ def _signs_by_id(part: ChunkPart, certified: CertifiedComparator, query_P: Tenso
             group.ids_E[hidden][rows],
             part.ids_BC[query // num_queries, column],
         )
-        query_PL = group.queries(hidden, group.rows(hidden.other, known), rows)
-        true_PL, candidate_PL = (group.candidates(hidden, group.rows(hidden, ids), ids) for ids in (true, candidate))
-        true_scores, pairs = CertifiedTrue.from_pairs(certified, query_PL, true_PL), torch.arange(query.numel())
-        signs.append(decide(certified, (query_PL, pairs), (candidate_PL, pairs), true_scores, pairs))
+        query_PD = group.queries(hidden, group.rows(hidden.other, known), rows)
+        true_PD, candidate_PD = (group.candidates(hidden, group.rows(hidden, ids), ids) for ids in (true, candidate))
+        true_scores, pairs = CertifiedTrue.from_pairs(certified, query_PD, true_PD), torch.arange(query.numel())
+        signs.append(decide(certified, (query_PD, pairs), (candidate_PD, pairs), true_scores, pairs))
     return torch.cat(signs)
 
 

@@ -143,18 +143,18 @@ class TorchBackend:
             pairs: prepared candidates, and their scores with the rows of their queries.
             at_P: which of these is meant.
         """
-        candidate_UD, score_U = pairs
+        candidate_ND, score_N = pairs
         true = queries.true
         if isinstance(true, CertifiedTrue):
             assert self.certified is not None, "ranks are certified"
             of_queries = queries.rows_KD, queries.row_on_device_Q[query_P]
-            signs_P = decide(self.certified, of_queries, (candidate_UD, at_P), true, query_P)
+            signs_P = decide(self.certified, of_queries, (candidate_ND, at_P), true, query_P)
             return signs_P > 0, signs_P == 0
         assert true is not None, "true scores are known"
-        score_P = score_U[at_P]
+        score_P = score_N[at_P]
         is_duplicate = score_P == true.kernel_Q[query_P]
         equal = is_duplicate.nonzero().squeeze(1)  # few: hashes take longer than scores
-        is_duplicate[equal] = row_hashes(candidate_UD[at_P[equal]]) == true.hash_Q[query_P[equal]]
+        is_duplicate[equal] = row_hashes(candidate_ND[at_P[equal]]) == true.hash_Q[query_P[equal]]
         return true.compare(query_P, score_P, is_duplicate)
 
     def _scores(self, block: Block) -> Tensor:
@@ -192,11 +192,11 @@ class TorchBackend:
         if not query_P.numel():
             return none
         is_first_P = query_P.diff(prepend=query_P[:1] - 1) != 0  # of each query's
-        query_F, column_F = query_P[is_first_P], column_P[is_first_P]
-        rows = block.queries.rows_KD[block.queries.row_Q[query_F]], block.candidates.rows_CD[column_F]
+        asked_query_P, asked_column_P = query_P[is_first_P], column_P[is_first_P]
+        rows = block.queries.rows_KD[block.queries.row_Q[asked_query_P]], block.candidates.rows_CD[asked_column_P]
         is_duplicate_Q = torch.zeros_like(true_Q, dtype=torch.bool)
-        query_F = query_F.to(self.device)
-        is_duplicate_Q[query_F] = self.pairs(*rows) == kernel_Q[query_F]
+        asked_query_P = asked_query_P.to(self.device)
+        is_duplicate_Q[asked_query_P] = self.pairs(*rows) == kernel_Q[asked_query_P]
 
         def correction(query_P: Tensor) -> RankCounts:
             tied_Q = torch.bincount(query_P, minlength=num_queries).to(self.device) * is_duplicate_Q

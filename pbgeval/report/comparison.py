@@ -88,12 +88,12 @@ class PairedRuns:
             sides = []
             for side, (of_a, of_b) in counts.items():
                 is_ranked_E = of_a["num_candidates"][at] > 0
-                a_ME, b_ME = (self._values(of, at) * is_ranked_E for of in (of_a, of_b))
+                a_DE, b_DE = (self._values(of, at) * is_ranked_E for of in (of_a, of_b))
                 sides.append(
                     PairedSide(
                         is_ranked_E,
-                        a_ME,
-                        b_ME - a_ME,
+                        a_DE,
+                        b_DE - a_DE,
                         self._keys(rows, edges, side) if self.with_keys and edges is not None else None,
                     )
                 )
@@ -119,7 +119,7 @@ class PairedRuns:
         return of_a, of_b
 
     def _values(self, columns: Mapping[str, np.ndarray], at: np.ndarray) -> np.ndarray:
-        """Return the value of each metric for each edge, int64 (M, E)."""
+        """Return the value of each metric for each edge, int64 (metrics, E)."""
         better, tied, competing = columns["better"][at], columns["tied"][at], columns["num_candidates"][at] - 1
         if self.filtered:
             better, tied = better - columns["excluded_better"][at], tied - columns["excluded_tied"][at]

@@ -101,7 +101,7 @@ class RunStats:
         loss_Q: Tensor | None,
     ) -> None:
         parts = [(part.key, part.result.counts.raw.num_queries) for part in found]
-        sums_PF = sums_of_groups(
+        sums_GD = sums_of_groups(
             groups.layout,
             counts,
             np.array([size for _, size in parts]),
@@ -109,7 +109,7 @@ class RunStats:
             known_Q=None if known is None else known.num_competitors_Q,
             loss_Q=loss_Q,
         )
-        groups.add(parts, sums_PF, counts)
+        groups.add(parts, sums_GD, counts)
 
 
 def _joined_losses(results: Sequence[SideResult]) -> Tensor | None:
@@ -228,9 +228,9 @@ def _of_inputs(provenance: Mapping[str, Any]) -> dict[str, Any]:
 def _sample_section(estimate: SampleEstimate) -> dict[str, Any]:
     return {
         "unit": estimate.unit,
-        "num_units": len(estimate.design.stratum_U),
-        "population": int(estimate.design.population_H.sum()),
-        "num_strata": len(estimate.design.population_H),
+        "num_units": len(estimate.design.stratum_N),
+        "population": int(estimate.design.population_G.sum()),
+        "num_strata": len(estimate.design.population_G),
         "rounds": estimate.rounds,
         "level": estimate.level,
     }

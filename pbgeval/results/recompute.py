@@ -451,7 +451,7 @@ _SORTED_BY = ("key", "list", "better", "tied", "among", "answer")
 def _read_answers(
     run: SavedRun, hidden: Side, places: Places, kept: _Kept | None, counts: TrainingCounts | None
 ) -> dict[str, np.ndarray]:
-    """Return the ranked answers of the keys of one place, int64 (A,) by column, each once and in order.
+    """Return the ranked answers of the keys of one place, int64 (P,) by column, each once and in order.
 
     `list` is the partition of an answer's candidates, 0 where there is one list. `better` and `tied` leave known
     candidates out; `among` are known ones that are better than an answer that nobody ties with, and put those in order.
@@ -547,14 +547,14 @@ class _Recommended:
     def _add(
         self, facts: RunFacts, hidden: Side, cutoffs: Sequence[int], rel: np.ndarray, lists: Mapping[str, np.ndarray]
     ) -> None:
-        code_Uk = rel[:, None] * MAX_ROWS + lists["entity"]
+        code_Qk = rel[:, None] * MAX_ROWS + lists["entity"]
         for name in dict.fromkeys(facts.types(hidden)):
             of_type = in_places(facts.types(hidden), name, rel)
             for partition in range(facts.num_partitions[name]):
-                is_here_Uk = of_type[:, None] & (lists["partition"] == partition)
+                is_here_Qk = of_type[:, None] & (lists["partition"] == partition)
                 times = self.times.setdefault((name, partition, hidden), {k: CodeCounts.zero() for k in cutoffs})
                 for k in cutoffs:
-                    times[k] += CodeCounts.of_codes(code_Uk[:, :k][is_here_Uk[:, :k]])
+                    times[k] += CodeCounts.of_codes(code_Qk[:, :k][is_here_Qk[:, :k]])
 
     def codes(self) -> dict[tuple[str, int, Side], np.ndarray]:
         """Return all (relation, row) that are recommended."""

@@ -42,36 +42,36 @@ BITS = 53  # of float64's significand
 ROWS_AT_A_TIME = 1 << 10  # so that their terms stay in cache; changes no number
 
 
-def exact_signs(terms_PN: np.ndarray) -> np.ndarray:
+def exact_signs(terms_PD: np.ndarray) -> np.ndarray:
     """Return the sign (-1, 0 or 1) of the exact sum of each row, int8 (P,).
 
     Args:
-        terms_PN: float64, finite, of magnitudes from 2^-900 to 2^900 or zero; at most 2^20 in a row.
+        terms_PD: float64, finite, of magnitudes from 2^-900 to 2^900 or zero; at most 2^20 in a row.
     """
-    parts = [_signs(terms_PN[start : start + ROWS_AT_A_TIME]) for start in range(0, terms_PN.shape[0], ROWS_AT_A_TIME)]
+    parts = [_signs(terms_PD[start : start + ROWS_AT_A_TIME]) for start in range(0, terms_PD.shape[0], ROWS_AT_A_TIME)]
     return np.concatenate([np.empty(0, np.int8), *parts])
 
 
-def _signs(terms_PN: np.ndarray) -> np.ndarray:
-    num_rows, num_terms = terms_PN.shape
+def _signs(terms_PD: np.ndarray) -> np.ndarray:
+    num_rows, num_terms = terms_PD.shape
     signs_P = np.zeros(num_rows, np.int8)
-    row_R = np.arange(num_rows)  # the rows that are not decided
-    rest_RN = np.concatenate([terms_PN, np.zeros((num_rows, 1))], axis=1)  # the last: what parts above the cuts left
+    row_P = np.arange(num_rows)  # the rows that are not decided
+    rest_PD = np.concatenate([terms_PD, np.zeros((num_rows, 1))], axis=1)  # the last: what parts above the cuts left
     num_terms += 1
     room = (num_terms + 2).bit_length()  # so that all parts above a cut together stay below the power of two
-    while row_R.size:
-        largest_R = np.abs(rest_RN).max(axis=1)
-        kept = largest_R > 0  # else the sum is zero
-        row_R, rest_RN, largest_R = row_R[kept], rest_RN[kept], largest_R[kept]
-        cut_R1 = np.ldexp(1.0, np.frexp(largest_R)[1] + room)[:, None]
-        above_RN = (rest_RN + cut_R1) - cut_R1
-        rest_RN = rest_RN - above_RN
-        sum_R = above_RN.sum(axis=1)
-        at_most_R = cut_R1[:, 0] * (num_terms * 2.0**-BITS)  # what lies below, all together
-        decided = np.abs(sum_R) > at_most_R
-        signs_P[row_R[decided]] = np.sign(sum_R[decided])
-        row_R, rest_RN = row_R[~decided], rest_RN[~decided]
-        rest_RN[:, -1] = sum_R[~decided]  # the last sum was wholly above this cut: of it nothing is left
+    while row_P.size:
+        largest_P = np.abs(rest_PD).max(axis=1)
+        kept = largest_P > 0  # else the sum is zero
+        row_P, rest_PD, largest_P = row_P[kept], rest_PD[kept], largest_P[kept]
+        cut_P1 = np.ldexp(1.0, np.frexp(largest_P)[1] + room)[:, None]
+        above_PD = (rest_PD + cut_P1) - cut_P1
+        rest_PD = rest_PD - above_PD
+        sum_P = above_PD.sum(axis=1)
+        at_most_P = cut_P1[:, 0] * (num_terms * 2.0**-BITS)  # what lies below, all together
+        decided = np.abs(sum_P) > at_most_P
+        signs_P[row_P[decided]] = np.sign(sum_P[decided])
+        row_P, rest_PD = row_P[~decided], rest_PD[~decided]
+        rest_PD[:, -1] = sum_P[~decided]  # the last sum was wholly above this cut: of it nothing is left
     return signs_P
 
 
@@ -81,24 +81,24 @@ def _signs(terms_PN: np.ndarray) -> np.ndarray:
 
 
 def root_signs(
-    query_PN: np.ndarray, candidate_PN: np.ndarray, added_P: np.ndarray, true_PN: np.ndarray, true_added_P: np.ndarray
+    query_PD: np.ndarray, candidate_PD: np.ndarray, added_P: np.ndarray, true_PD: np.ndarray, true_added_P: np.ndarray
 ) -> np.ndarray:
     """Return the sign of (added - |query - candidate|) - (true_added - |query - true|), int8 (P,).
 
     Args:
-        query_PN: float64, as all others: each holds numbers of float32, or products of two.
-        candidate_PN: vectors of candidates.
+        query_PD: float64, as all others: each holds numbers of float32, or products of two.
+        candidate_PD: vectors of candidates.
         added_P: what is added to a candidate's distance.
-        true_PN: vectors of true entities.
+        true_PD: vectors of true entities.
         true_added_P: what is added to theirs.
     """
     signs = [
         _sign(_square(query, true), _square(query, candidate), Fraction(added) - Fraction(true_added))
         for query, candidate, added, true, true_added in zip(
-            query_PN.tolist(),
-            candidate_PN.tolist(),
+            query_PD.tolist(),
+            candidate_PD.tolist(),
             added_P.tolist(),
-            true_PN.tolist(),
+            true_PD.tolist(),
             true_added_P.tolist(),
             strict=True,
         )
@@ -128,55 +128,55 @@ JIT_MIN_NUMBERS = 1 << 19  # of the first pairs for which numba is imported
 
 
 def sums_in_float64(
-    x_NL: Tensor, row_P: Tensor, y_NL: Tensor, other_P: Tensor, *, of_squares: bool
+    x_ND: Tensor, row_P: Tensor, y_ND: Tensor, other_P: Tensor, *, of_squares: bool
 ) -> tuple[Tensor, Tensor] | None:
     """Return the sum of the products of pairs, or of the squares of their differences, and that of the magnitudes.
 
     Args:
-        x_NL: rows, of which the columns beyond those of `y` are not read.
+        x_ND: rows, of which the columns beyond those of `y` are not read.
         row_P: the row of each pair.
-        y_NL: rows.
+        y_ND: rows.
         other_P: the row of `y` of each pair.
         of_squares: which of the two.
 
     Returns:
         Two tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
     """
-    takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_NL, y_NL))
-    is_worth_it = _sums.is_worth_compiling(row_P.numel() * y_NL.shape[-1], JIT_MIN_NUMBERS)
+    takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_ND, y_ND))
+    is_worth_it = _sums.is_worth_compiling(row_P.numel() * y_ND.shape[-1], JIT_MIN_NUMBERS)
     if not (takes and is_worth_it):
         return None
     sums_2P = np.empty((2, row_P.numel()), np.float64)
-    _sums(x_NL.numpy(), y_NL.numpy(), row_P.contiguous().numpy(), other_P.contiguous().numpy(), of_squares, sums_2P)
+    _sums(x_ND.numpy(), y_ND.numpy(), row_P.contiguous().numpy(), other_P.contiguous().numpy(), of_squares, sums_2P)
     return torch.from_numpy(sums_2P[0]), torch.from_numpy(sums_2P[1])
 
 
-def squared_lengths(x_NL: Tensor, taken_NL: Tensor | None = None) -> Tensor:
+def squared_lengths(x_ND: Tensor, taken_ND: Tensor | None = None) -> Tensor:
     """Return the square of each row's length, float64 (..., N), with the roundings of a sum.
 
     Args:
-        x_NL: rows.
-        taken_NL: what is taken away from them before.
+        x_ND: rows.
+        taken_ND: what is taken away from them before.
     """
     found = None
-    if x_NL.dim() == 2:
-        every_N, other_NL = torch.arange(x_NL.shape[0]), x_NL if taken_NL is None else taken_NL
-        found = sums_in_float64(x_NL, every_N, other_NL, every_N, of_squares=taken_NL is not None)
+    if x_ND.dim() == 2:
+        every_N, other_ND = torch.arange(x_ND.shape[0]), x_ND if taken_ND is None else taken_ND
+        found = sums_in_float64(x_ND, every_N, other_ND, every_N, of_squares=taken_ND is not None)
     if found is not None:
         return found[0]
     length_N: Tensor = torch.linalg.vector_norm(
-        x_NL if taken_NL is None else x_NL - taken_NL, dim=-1, dtype=torch.float64
+        x_ND if taken_ND is None else x_ND - taken_ND, dim=-1, dtype=torch.float64
     )
     return length_N.square()
 
 
 @partial(CompiledLoop, may_reorder=True)
-def _sums(x_NL, y_NL, row_P, other_P, of_squares, sums_2P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _sums(x_ND, y_ND, row_P, other_P, of_squares, sums_2P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     for pair in range(row_P.size):
-        x_L, y_L = x_NL[row_P[pair]], y_NL[other_P[pair]]
+        x_D, y_D = x_ND[row_P[pair]], y_ND[other_P[pair]]
         total, magnitude = np.float64(0), np.float64(0)
-        for at in range(y_L.size):
-            x, y = np.float64(x_L[at]), np.float64(y_L[at])
+        for at in range(y_D.size):
+            x, y = np.float64(x_D[at]), np.float64(y_D[at])
             term = (x - y) * (x - y) if of_squares else x * y
             total += term
             magnitude += abs(term)
@@ -246,21 +246,21 @@ class CertifiedComparator:
         refuse_zero_vectors(x_ND)
         return x_ND / norms_in_order(x_ND).unsqueeze(-1)
 
-    def scores_in_float64(self, query_NL: Tensor, candidate_NL: Tensor) -> tuple[Tensor, Tensor]:
+    def scores_in_float64(self, query_ND: Tensor, candidate_ND: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores of pairs of prepared rows, without the constant, and how far at most they are off.
 
         Rounding may depend on the hardware: code that needs the same bits everywhere uses fast_products.py.
         """
-        q_NL, c_NL = query_NL[..., :-1].double(), candidate_NL.double()
-        share = relative_error(c_NL.shape[-1])
+        q_ND, c_ND = query_ND[..., :-1].double(), candidate_ND.double()
+        share = relative_error(c_ND.shape[-1])
         if not self.is_distance:
-            terms_NL = q_NL * c_NL
-            return terms_NL.sum(-1), share * terms_NL.abs().sum(-1)
-        added_N = torch.zeros_like(q_NL[..., 0])
+            terms_ND = q_ND * c_ND
+            return terms_ND.sum(-1), share * terms_ND.abs().sum(-1)
+        added_N = torch.zeros_like(q_ND[..., 0])
         if self.bias:
-            added_N = q_NL[..., -1] * c_NL[..., -1]
-            q_NL, c_NL = q_NL[..., :-1], c_NL[..., :-1]
-        squares_N = (q_NL - c_NL).square().sum(-1)
+            added_N = q_ND[..., -1] * c_ND[..., -1]
+            q_ND, c_ND = q_ND[..., :-1], c_ND[..., :-1]
+        squares_N = (q_ND - c_ND).square().sum(-1)
         lengths_N = squares_N.sqrt() if self.has_root else squares_N
         return added_N - lengths_N, share * (lengths_N + added_N.abs())
 
@@ -273,48 +273,48 @@ class CertifiedComparator:
             queries: prepared rows, and the one of each pair.
             candidates: prepared rows, and the one of each pair.
         """
-        (query_KL, row_P), (candidate_CL, column_P) = queries, candidates
-        pairs = query_KL, row_P, candidate_CL, column_P
+        (query_KD, row_P), (candidate_CD, column_P) = queries, candidates
+        pairs = query_KD, row_P, candidate_CD, column_P
         found = None if self.is_distance and self.bias else sums_in_float64(*pairs, of_squares=self.is_distance)
         if found is None:
-            return self.scores_in_float64(query_KL.index_select(0, row_P), candidate_CL.index_select(0, column_P))
+            return self.scores_in_float64(query_KD.index_select(0, row_P), candidate_CD.index_select(0, column_P))
         sum_P, magnitude_P = found
-        return -sum_P if self.is_distance else sum_P, relative_error(candidate_CL.shape[-1]) * magnitude_P
+        return -sum_P if self.is_distance else sum_P, relative_error(candidate_CD.shape[-1]) * magnitude_P
 
-    def signs(self, query_PL: Tensor, candidate_PL: Tensor, true_PL: Tensor) -> np.ndarray:
+    def signs(self, query_PD: Tensor, candidate_PD: Tensor, true_PD: Tensor) -> np.ndarray:
         """Compare candidates with true entities exactly: 1 higher, 0 tied, -1 lower.
 
         Args:
-            query_PL: prepared query of each pair.
-            candidate_PL: prepared candidate of each.
-            true_PL: prepared row of its true entity.
+            query_PD: prepared query of each pair.
+            candidate_PD: prepared candidate of each.
+            true_PD: prepared row of its true entity.
         """
-        signs_P = np.zeros(candidate_PL.shape[0], np.int8)
-        open_P = np.flatnonzero((candidate_PL != true_PL).any(dim=-1).cpu().numpy())  # equal rows score the same
-        q_PL, c_PL, t_PL = (rows.cpu().double().numpy()[open_P] for rows in (query_PL[:, :-1], candidate_PL, true_PL))
-        signs_P[open_P] = self._signs(q_PL, c_PL, t_PL)
+        signs_P = np.zeros(candidate_PD.shape[0], np.int8)
+        open_P = np.flatnonzero((candidate_PD != true_PD).any(dim=-1).cpu().numpy())  # equal rows score the same
+        q_PD, c_PD, t_PD = (rows.cpu().double().numpy()[open_P] for rows in (query_PD[:, :-1], candidate_PD, true_PD))
+        signs_P[open_P] = self._signs(q_PD, c_PD, t_PD)
         return signs_P
 
-    def _signs(self, q_PL: np.ndarray, c_PL: np.ndarray, t_PL: np.ndarray) -> np.ndarray:
+    def _signs(self, q_PD: np.ndarray, c_PD: np.ndarray, t_PD: np.ndarray) -> np.ndarray:
         """Products of two float32 numbers are exact in float64: what is left is the sign of a sum."""
         if not self.is_distance:
-            return exact_signs(np.concatenate([q_PL * c_PL, -q_PL * t_PL], axis=1))
-        size = c_PL.shape[1] - int(self.bias)
-        w_P1, b_P1, u_P1 = (rows_PL[:, size:] for rows_PL in (q_PL, c_PL, t_PL))
-        q_PL, c_PL, t_PL = (rows_PL[:, :size] for rows_PL in (q_PL, c_PL, t_PL))
-        terms = [2 * q_PL * c_PL, -c_PL * c_PL, -2 * q_PL * t_PL, t_PL * t_PL]
+            return exact_signs(np.concatenate([q_PD * c_PD, -q_PD * t_PD], axis=1))
+        size = c_PD.shape[1] - int(self.bias)
+        w_P1, b_P1, u_P1 = (rows_PD[:, size:] for rows_PD in (q_PD, c_PD, t_PD))
+        q_PD, c_PD, t_PD = (rows_PD[:, :size] for rows_PD in (q_PD, c_PD, t_PD))
+        terms = [2 * q_PD * c_PD, -c_PD * c_PD, -2 * q_PD * t_PD, t_PD * t_PD]
         if not self.has_root:
             return exact_signs(np.concatenate([*terms, w_P1 * b_P1, -w_P1 * u_P1], axis=1))
         added_P, true_added_P = (w_P1 * b_P1)[:, 0], (w_P1 * u_P1)[:, 0]
         signs_P = exact_signs(np.concatenate(terms, axis=1))
         unlike_P = added_P != true_added_P  # elsewhere the squares say which root is larger
         signs_P[unlike_P] = root_signs(
-            q_PL[unlike_P], c_PL[unlike_P], added_P[unlike_P], t_PL[unlike_P], true_added_P[unlike_P]
+            q_PD[unlike_P], c_PD[unlike_P], added_P[unlike_P], t_PD[unlike_P], true_added_P[unlike_P]
         )
         return signs_P
 
 
 def _rounded(blocks: Sequence[Tensor]) -> Tensor:
     """Join column blocks and round them, once; 0.0 and -0.0 become one."""
-    joined_NL = blocks[0] if len(blocks) == 1 else torch.cat(list(blocks), dim=-1)
-    return check_finite(joined_NL.float() + 0.0)
+    joined_ND = blocks[0] if len(blocks) == 1 else torch.cat(list(blocks), dim=-1)
+    return check_finite(joined_ND.float() + 0.0)

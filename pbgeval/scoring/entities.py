@@ -55,12 +55,12 @@ class EntityTable:
 
     def rows_of_features(self, offsets_E: Tensor, features: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the vectors of featurized entities: entity i has `features[offsets[i]:offsets[i + 1]]`."""
-        x_FD = self._renormalised(self.embeddings_ND.index_select(0, features.to(self.device)).to(dtype))
+        x_ND = self._renormalised(self.embeddings_ND.index_select(0, features.to(self.device)).to(dtype))
         offsets_E = offsets_E.to(self.device)
         if dtype is torch.float64:
-            return self._with_global(means_in_order(x_FD, offsets_E))
-        every_F = torch.arange(x_FD.shape[0], device=self.device)
-        return self._with_global(F.embedding_bag(every_F, x_FD, offsets_E, mode="mean", include_last_offset=True))
+            return self._with_global(means_in_order(x_ND, offsets_E))
+        every_N = torch.arange(x_ND.shape[0], device=self.device)
+        return self._with_global(F.embedding_bag(every_N, x_ND, offsets_E, mode="mean", include_last_offset=True))
 
     def _finished(self, x_ED: Tensor) -> Tensor:
         return self._with_global(self._renormalised(x_ED))

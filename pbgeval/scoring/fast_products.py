@@ -33,7 +33,7 @@ SIGNIFICAND = 53
 class Operand:
     """Rows of queries or of candidates, ready for one kind of product; leading axes are batches."""
 
-    rows_NW: Tensor  # the factors of the product
+    factors_ND: Tensor  # the factors of the product
     norm_N: Tensor  # float64: at least the length of each vector
     square_N: Tensor  # float64: the squared length, for distances
     left_out_N: Tensor  # float64: at least the length of what rounding the row removed
@@ -69,19 +69,19 @@ class FloatProduct:
     def in_bfloat16(self) -> bool:
         return self.dtype is torch.bfloat16
 
-    def operand(self, rows_NL: Tensor, *, of_queries: bool) -> Operand:
+    def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
         """Turn prepared rows into the operand of a product."""
-        vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=of_queries)
-        square_N = squared_lengths(vector_NL)
-        rounded_NL = vector_NL.to(self.dtype)
+        vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
+        square_N = squared_lengths(vector_ND)
+        rounded_ND = vector_ND.to(self.dtype)
         lost_N = torch.zeros_like(square_N)
         if self.in_bfloat16:  # the difference is exact: a number and its rounding are close
-            lost_N = squared_lengths(vector_NL, rounded_NL.to(vector_NL.dtype)).sqrt() * SLACK
-        columns = [rounded_NL]
+            lost_N = squared_lengths(vector_ND, rounded_ND.to(vector_ND.dtype)).sqrt() * SLACK
+        columns = [rounded_ND]
         if self.comparator.is_distance:
             parts = self._parts(-square_N)
             if of_queries:
-                columns, parts = [2 * rounded_NL], [torch.ones_like(rounded_NL[..., :1]) for _ in parts]
+                columns, parts = [2 * rounded_ND], [torch.ones_like(rounded_ND[..., :1]) for _ in parts]
             columns += parts
             if self.comparator.bias and not self.comparator.has_root:
                 columns.append(bias_N.unsqueeze(-1).to(self.dtype))
@@ -98,7 +98,7 @@ class FloatProduct:
 
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
         """Multiply queries (..., K, W) and candidates (..., C, W)."""
-        scores_KC = _product(queries.rows_NW, candidates.rows_NW)
+        scores_KC = _product(queries.factors_ND, candidates.factors_ND)
         offset_K, error_K = self.bounds(queries, candidates)
         if not self.comparator.has_root:
             return FastScores(scores_KC, offset_K, error_K)
@@ -111,7 +111,7 @@ class FloatProduct:
     def bounds(self, queries: Operand, candidates: Operand) -> tuple[Tensor, Tensor]:
         """Return offset and error (..., K) of the products; under `has_root` these are not scores yet."""
         magnitude_K = _magnitudes(self.comparator, queries, candidates)
-        num_columns = queries.rows_NW.shape[-1]
+        num_columns = queries.factors_ND.shape[-1]
         relative, flushed = product_error(num_columns, self.dtype)
         error_K = magnitude_K * relative + flushed * (1 + queries.norm_N.max() + candidates.norm_N.max())
         offset_K = torch.zeros_like(error_K)
@@ -142,39 +142,39 @@ class GridProduct:
 
     comparator: CertifiedComparator
 
-    def operand(self, rows_NL: Tensor, *, of_queries: bool) -> Operand:
+    def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
         """Round prepared rows to grids."""
-        vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=of_queries)
-        on_grid_NL = self._on_grid(vector_NL)
-        left_out_N = (vector_NL - on_grid_NL).square().sum(-1).sqrt() * SLACK
-        square_N = on_grid_NL.square().sum(-1)  # exact as well
-        return _operand([on_grid_NL], square_N, left_out_N, bias_N, constant_N)
+        vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
+        on_grid_ND = self._on_grid(vector_ND)
+        left_out_N = (vector_ND - on_grid_ND).square().sum(-1).sqrt() * SLACK
+        square_N = on_grid_ND.square().sum(-1)  # exact as well
+        return _operand([on_grid_ND], square_N, left_out_N, bias_N, constant_N)
 
     @staticmethod
-    def _on_grid(vector_NL: Tensor) -> Tensor:
-        largest_N1 = vector_NL.abs().amax(-1, keepdim=True).double()
+    def _on_grid(vector_ND: Tensor) -> Tensor:
+        largest_N1 = vector_ND.abs().amax(-1, keepdim=True).double()
         fraction_N1, _ = torch.frexp(largest_N1)
-        bits = grid_bits(vector_NL.shape[-1])
+        bits = grid_bits(vector_ND.shape[-1])
         # The exact power of two above the largest number; an exponential would round on some hardware.
         step_N1 = torch.where(largest_N1 > 0, largest_N1 / fraction_N1, 1.0) * 2.0**-bits
-        return (vector_NL / step_N1).round_().mul_(step_N1)
+        return (vector_ND / step_N1).round_().mul_(step_N1)
 
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
         """Return the values of a block and their error bounds."""
         values_KC = self._values(
-            _product(queries.rows_NW, candidates.rows_NW),
+            _product(queries.factors_ND, candidates.factors_ND),
             (queries.square_N.unsqueeze(-1), queries.bias_N.unsqueeze(-1), queries.constant_N.unsqueeze(-1)),
             (candidates.square_N.unsqueeze(-2), candidates.bias_N.unsqueeze(-2)),
         )
         return FastScores(values_KC, queries.constant_N, self._errors(queries, candidates))
 
-    def paired(self, query_PL: Tensor, candidate_PL: Tensor) -> Tensor:
+    def paired(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
-        query_PL, weight_P, constant_P = _columns(self.comparator, query_PL, of_queries=True)
-        candidate_PL, bias_P, _ = _columns(self.comparator, candidate_PL, of_queries=False)
-        on_grid = self._on_grid(query_PL), self._on_grid(candidate_PL)
+        query_PD, weight_P, constant_P = _columns(self.comparator, query_PD, of_queries=True)
+        candidate_PD, bias_P, _ = _columns(self.comparator, candidate_PD, of_queries=False)
+        on_grid = self._on_grid(query_PD), self._on_grid(candidate_PD)
         # Only distances need squared lengths.
-        squares = [x_PL.square().sum(-1) if self.comparator.is_distance else constant_P for x_PL in on_grid]
+        squares = [x_PD.square().sum(-1) if self.comparator.is_distance else constant_P for x_PD in on_grid]
         query_terms, candidate_terms = (squares[0], weight_P, constant_P), (squares[1], bias_P)
         return self._values((on_grid[0] * on_grid[1]).sum(-1), query_terms, candidate_terms)
 
@@ -212,7 +212,7 @@ class PreparedRows:
     """Prepared rows of queries or candidates; the operand of each kind of product is made on first use."""
 
     comparator: CertifiedComparator
-    rows_NL: Tensor
+    rows_ND: Tensor
     of_queries: bool
     _operands: dict[torch.dtype | None, Operand] = field(factory=dict, init=False)
 
@@ -220,7 +220,7 @@ class PreparedRows:
         """Return the operand of a float product in `dtype`, or of the grid product if it is None."""
         if dtype not in self._operands:
             kind = GridProduct(self.comparator) if dtype is None else FloatProduct(self.comparator, dtype)
-            self._operands[dtype] = kind.operand(self.rows_NL, of_queries=self.of_queries)
+            self._operands[dtype] = kind.operand(self.rows_ND, of_queries=self.of_queries)
         return self._operands[dtype]
 
 
@@ -274,21 +274,21 @@ class Bfloat16Use:
     num_given_up: int = 0
 
 
-def _columns(comparator: CertifiedComparator, rows_NL: Tensor, *, of_queries: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _columns(comparator: CertifiedComparator, rows_ND: Tensor, *, of_queries: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return vectors, biases and constants of prepared rows; under dot and cos the bias is part of the vector."""
-    zero_N = torch.zeros(rows_NL.shape[:-1], dtype=torch.float64, device=rows_NL.device)
-    constant_N = rows_NL[..., -1].double() if of_queries else zero_N
-    vector_NL = rows_NL[..., :-1] if of_queries else rows_NL
+    zero_N = torch.zeros(rows_ND.shape[:-1], dtype=torch.float64, device=rows_ND.device)
+    constant_N = rows_ND[..., -1].double() if of_queries else zero_N
+    vector_ND = rows_ND[..., :-1] if of_queries else rows_ND
     if not (comparator.is_distance and comparator.bias):
-        return vector_NL, zero_N, constant_N
-    return vector_NL[..., :-1], vector_NL[..., -1].double(), constant_N
+        return vector_ND, zero_N, constant_N
+    return vector_ND[..., :-1], vector_ND[..., -1].double(), constant_N
 
 
 def _operand(
     columns: list[Tensor], square_N: Tensor, left_out_N: Tensor, bias_N: Tensor, constant_N: Tensor
 ) -> Operand:
-    rows_NW = columns[0].contiguous() if len(columns) == 1 else torch.cat(columns, dim=-1)
-    return Operand(rows_NW, square_N.sqrt() * SLACK + left_out_N, square_N, left_out_N, bias_N, constant_N)
+    factors_ND = columns[0].contiguous() if len(columns) == 1 else torch.cat(columns, dim=-1)
+    return Operand(factors_ND, square_N.sqrt() * SLACK + left_out_N, square_N, left_out_N, bias_N, constant_N)
 
 
 def _magnitudes(comparator: CertifiedComparator, queries: Operand, candidates: Operand) -> Tensor:
@@ -299,8 +299,8 @@ def _magnitudes(comparator: CertifiedComparator, queries: Operand, candidates: O
     return (queries.norm_N * 2 + norm) * norm + (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs()
 
 
-def _product(query_KW: Tensor, candidate_CW: Tensor) -> Tensor:
+def _product(query_KD: Tensor, candidate_CD: Tensor) -> Tensor:
     """Multiply; bounds hold for any order of additions, so a GPU can use torch's own product."""
-    if query_KW.device.type != "cpu":
-        return query_KW @ candidate_CW.mT
-    return product(query_KW[None], candidate_CW[None])[0] if query_KW.dim() == 2 else product(query_KW, candidate_CW)
+    if query_KD.device.type != "cpu":
+        return query_KD @ candidate_CD.mT
+    return product(query_KD[None], candidate_CD[None])[0] if query_KD.dim() == 2 else product(query_KD, candidate_CD)

@@ -29,26 +29,26 @@ def norms_in_order(x_ND: Tensor) -> Tensor:
     return sum_in_order(x_ND.square()).sqrt()
 
 
-def transform_in_order(x_ED: Tensor, matrix_FD: Tensor) -> Tensor:
-    """Return `matrix @ x` for each row x, shape (E, F), its terms added from the first column to the last."""
-    transformed_EF = x_ED.new_zeros((x_ED.shape[0], matrix_FD.shape[0]))
-    columns_DF = matrix_FD.t().contiguous()
+def transform_in_order(x_ED: Tensor, matrix_DD: Tensor) -> Tensor:
+    """Return `matrix @ x` for each row x, shape (E, D), its terms added from the first column to the last."""
+    transformed_ED = x_ED.new_zeros((x_ED.shape[0], matrix_DD.shape[0]))
+    columns_DD = matrix_DD.t().contiguous()
     step = sizes_on(x_ED.device).ordered_rows
     for start in range(0, x_ED.shape[0], step):
-        of_rows_EF = transformed_EF[start : start + step]
-        for x_E, column_F in zip(x_ED[start : start + step].t().contiguous(), columns_DF, strict=True):
-            of_rows_EF += x_E.unsqueeze(1) * column_F
-    return transformed_EF
+        of_rows_ED = transformed_ED[start : start + step]
+        for x_E, column_D in zip(x_ED[start : start + step].t().contiguous(), columns_DD, strict=True):
+            of_rows_ED += x_E.unsqueeze(1) * column_D
+    return transformed_ED
 
 
-def means_in_order(x_FD: Tensor, offsets_E: Tensor) -> Tensor:
+def means_in_order(x_ND: Tensor, offsets_E: Tensor) -> Tensor:
     """Return the mean of each run of rows, the first rows of all runs first: run i is rows offsets[i]:offsets[i + 1].
 
     Every run has a row.
     """
     first_E, lengths_E = offsets_E[:-1], offsets_E.diff()
-    sums_ED = x_FD[first_E]
+    sums_ED = x_ND[first_E]
     for place in range(1, int(lengths_E.max()) if lengths_E.numel() else 0):
         longer = (lengths_E > place).nonzero().squeeze(1)
-        sums_ED[longer] += x_FD[first_E[longer] + place]
-    return sums_ED / lengths_E.unsqueeze(1).to(x_FD.dtype)
+        sums_ED[longer] += x_ND[first_E[longer] + place]
+    return sums_ED / lengths_E.unsqueeze(1).to(x_ND.dtype)

@@ -95,7 +95,7 @@ class Translation(Operator):
 class Linear(Operator):
     """M x (RESCAL)."""
 
-    # Rows (E, D) and a matrix (F, D) -> matrix @ x for each row x.
+    # Rows (E, D) and a matrix (D, D) -> matrix @ x for each row x.
     transform: Callable[[Tensor, Tensor], Tensor] = transform
     matrix: str = "linear_transformation"
 
@@ -133,23 +133,23 @@ class ComplexDiagonal(Operator):
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         half = x_ED.shape[-1] // 2
-        real_EH, imag_EH = _of_rows(parameters["real"], rel_E), _of_rows(parameters["imag"], rel_E)
-        x_real_EH, x_imag_EH = x_ED[..., :half], x_ED[..., half:]
+        real_ED, imag_ED = _of_rows(parameters["real"], rel_E), _of_rows(parameters["imag"], rel_E)
+        x_real_ED, x_imag_ED = x_ED[..., :half], x_ED[..., half:]
         product_ED = x_ED.new_empty(x_ED.shape)
         # Separate products and sums: a fused multiply-add rounds differently on different hardware.
-        torch.mul(x_real_EH, real_EH, out=product_ED[..., :half])
-        term_EH = x_imag_EH * imag_EH
-        product_ED[..., :half] -= term_EH
-        torch.mul(x_real_EH, imag_EH, out=product_ED[..., half:])
-        product_ED[..., half:] += torch.mul(x_imag_EH, real_EH, out=term_EH)
+        torch.mul(x_real_ED, real_ED, out=product_ED[..., :half])
+        term_ED = x_imag_ED * imag_ED
+        product_ED[..., :half] -= term_ED
+        torch.mul(x_real_ED, imag_ED, out=product_ED[..., half:])
+        product_ED[..., half:] += torch.mul(x_imag_ED, real_ED, out=term_ED)
         return product_ED
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
         return self.apply({"real": parameters["real"], "imag": -parameters["imag"]}, q_ED, None)
 
     def features(self, q_ED: Tensor, x_ED: Tensor) -> Mapping[str, Tensor]:
-        (a_EH, b_EH), (c_EH, d_EH) = (x.chunk(2, dim=-1) for x in (q_ED, x_ED))
-        return {"real": a_EH * c_EH + b_EH * d_EH, "imag": b_EH * c_EH - a_EH * d_EH}
+        (a_ED, b_ED), (c_ED, d_ED) = (x.chunk(2, dim=-1) for x in (q_ED, x_ED))
+        return {"real": a_ED * c_ED + b_ED * d_ED, "imag": b_ED * c_ED - a_ED * d_ED}
 
 
 class Rotate(ComplexDiagonal):

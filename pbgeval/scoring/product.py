@@ -116,17 +116,17 @@ def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     if num_products == 0 or num_queries == 0 or num_candidates == 0:
         return query_BQD.new_zeros((num_products, num_queries, num_candidates))
     dtype = query_BQD.dtype
-    query_BRD = _pad_rows(query_BQD, padded_size(num_queries, num_products, dtype))
-    candidate_BSD = _pad_rows(candidate_BCD, padded_size(num_candidates, num_products, dtype))
+    padded_query_BQD = _pad_rows(query_BQD, padded_size(num_queries, num_products, dtype))
+    padded_candidate_BCD = _pad_rows(candidate_BCD, padded_size(num_candidates, num_products, dtype))
     rule = block_rule(dtype)
     if rule is BlockRule.ONE_SHAPE:
-        scores_BRS = _tiled(query_BRD, candidate_BSD)
+        scores_BQC = _tiled(padded_query_BQD, padded_candidate_BCD)
     elif rule is BlockRule.FINE or num_products == 1 or num_products >= _products_for_all_threads():
-        scores_BRS = _multiplied(query_BRD, candidate_BSD)
+        scores_BQC = _multiplied(padded_query_BQD, padded_candidate_BCD)
     else:
-        pairs = zip(torch.split(query_BRD, 1), torch.split(candidate_BSD, 1), strict=True)
-        scores_BRS = torch.cat([_multiplied(query_1RD, candidate_1SD) for query_1RD, candidate_1SD in pairs])
-    return scores_BRS[:, :num_queries, :num_candidates]
+        pairs = zip(torch.split(padded_query_BQD, 1), torch.split(padded_candidate_BCD, 1), strict=True)
+        scores_BQC = torch.cat([_multiplied(query_1QD, candidate_1CD) for query_1QD, candidate_1CD in pairs])
+    return scores_BQC[:, :num_queries, :num_candidates]
 
 
 def longest_inner(dimension: int, dtype: torch.dtype = torch.float32) -> int:
@@ -139,25 +139,25 @@ def longest_inner(dimension: int, dtype: torch.dtype = torch.float32) -> int:
     return next(inner for inner in range(longest, 0, -1) if dimension % inner != 1 or dimension == 1)
 
 
-def _multiplied(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+def _multiplied(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     """Add up the inner dimension in cuts of one length: kernels would choose another for each shape."""
-    inner = longest_inner(query_BRD.shape[2], query_BRD.dtype)
-    scores_BRS = torch.bmm(query_BRD[..., :inner], candidate_BSD[..., :inner].transpose(1, 2))
-    for start in range(inner, query_BRD.shape[2], inner):
+    inner = longest_inner(query_BQD.shape[2], query_BQD.dtype)
+    scores_BQC = torch.bmm(query_BQD[..., :inner], candidate_BCD[..., :inner].transpose(1, 2))
+    for start in range(inner, query_BQD.shape[2], inner):
         cut = slice(start, start + inner)
-        scores_BRS.baddbmm_(query_BRD[..., cut], candidate_BSD[..., cut].transpose(1, 2))
-    return scores_BRS
+        scores_BQC.baddbmm_(query_BQD[..., cut], candidate_BCD[..., cut].transpose(1, 2))
+    return scores_BQC
 
 
-def _tiled(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+def _tiled(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     """Return the products of rows that fill tiles, one tile at a time."""
-    scores_BRS = query_BRD.new_empty((*query_BRD.shape[:2], candidate_BSD.shape[1]))
-    starts = (range(scores_BRS.shape[0]), *(range(0, size, TILE) for size in scores_BRS.shape[1:]))
+    scores_BQC = query_BQD.new_empty((*query_BQD.shape[:2], candidate_BCD.shape[1]))
+    starts = (range(scores_BQC.shape[0]), *(range(0, size, TILE) for size in scores_BQC.shape[1:]))
     for batch, row, column in itertools.product(*starts):
         one, rows, columns = slice(batch, batch + 1), slice(row, row + TILE), slice(column, column + TILE)
-        tiles = query_BRD[one, rows].contiguous(), candidate_BSD[one, columns].contiguous()
-        scores_BRS[one, rows, columns] = _multiplied(*tiles)
-    return scores_BRS
+        tiles = query_BQD[one, rows].contiguous(), candidate_BCD[one, columns].contiguous()
+        scores_BQC[one, rows, columns] = _multiplied(*tiles)
+    return scores_BQC
 
 
 def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
@@ -178,6 +178,6 @@ def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     return product(query_BGD, candidate_BGD).diagonal(dim1=1, dim2=2).reshape(-1)[:num_queries]
 
 
-def transform(x_ED: Tensor, matrix_FD: Tensor) -> Tensor:
-    """Return `matrix @ x` for each row x, shape (E, F), with the same bits for any number of rows."""
-    return product(x_ED.unsqueeze(0), matrix_FD.unsqueeze(0))[0]
+def transform(x_ED: Tensor, matrix_DD: Tensor) -> Tensor:
+    """Return `matrix @ x` for each row x, shape (E, D), with the same bits for any number of rows."""
+    return product(x_ED.unsqueeze(0), matrix_DD.unsqueeze(0))[0]

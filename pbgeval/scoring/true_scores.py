@@ -44,10 +44,10 @@ class TrueScores:
         return torch.cat([self.score_Q.unsqueeze(1), self.kernel_Q.unsqueeze(1), hash_Qw], dim=1)
 
     @classmethod
-    def unpacked(cls, rows_QW: Tensor, device: torch.device | str) -> TrueScores:
+    def unpacked(cls, rows_QD: Tensor, device: torch.device | str) -> TrueScores:
         """Read what `packed` made."""
-        rows_QW = rows_QW.to(device)
-        return cls(rows_QW[:, 0], rows_QW[:, 1], rows_QW[:, 2:].contiguous().view(torch.int64).squeeze(1))
+        rows_QD = rows_QD.to(device)
+        return cls(rows_QD[:, 0], rows_QD[:, 1], rows_QD[:, 2:].contiguous().view(torch.int64).squeeze(1))
 
     def compare(self, query_P: Tensor, score_P: Tensor, is_twin_P: Tensor) -> tuple[Tensor, Tensor]:
         """Tell whether candidates are better than the true entities of their queries, and whether they tie, bool (P,).
@@ -67,26 +67,26 @@ class TrueScores:
 class CertifiedTrue:
     """The true entities' prepared rows of some queries, for certified ranks."""
 
-    rows_QL: Tensor  # float32
+    rows_QD: Tensor  # float32
     value_Q: Tensor  # float32: the score with which the pooled AUC compares, as competitors' values are made
     score_Q: Tensor  # float64, without the query's constant
     error_Q: Tensor  # float64: it is off by at most this
 
     @classmethod
-    def from_pairs(cls, comparator: CertifiedComparator, query_QL: Tensor, true_QL: Tensor) -> CertifiedTrue:
+    def from_pairs(cls, comparator: CertifiedComparator, query_QD: Tensor, true_QD: Tensor) -> CertifiedTrue:
         """Score each prepared query with its own true entity's prepared row."""
-        value_Q = GridProduct(comparator).paired(query_QL, true_QL).float()
-        return cls(true_QL, value_Q, *comparator.scores_in_float64(query_QL, true_QL))
+        value_Q = GridProduct(comparator).paired(query_QD, true_QD).float()
+        return cls(true_QD, value_Q, *comparator.scores_in_float64(query_QD, true_QD))
 
     def packed(self) -> Tensor:
         """Return a row of floats per query."""
-        return torch.cat([self.rows_QL, self.value_Q.unsqueeze(1)], dim=1)
+        return torch.cat([self.rows_QD, self.value_Q.unsqueeze(1)], dim=1)
 
     @classmethod
-    def unpacked(cls, comparator: CertifiedComparator, rows_QW: Tensor, query_QL: Tensor) -> CertifiedTrue:
+    def unpacked(cls, comparator: CertifiedComparator, rows_QD: Tensor, query_QD: Tensor) -> CertifiedTrue:
         """Read what `packed` made; the queries are those that it was made with."""
-        true_QL = rows_QW[:, :-1]
-        return cls(true_QL, rows_QW[:, -1], *comparator.scores_in_float64(query_QL, true_QL))
+        true_QD = rows_QD[:, :-1]
+        return cls(true_QD, rows_QD[:, -1], *comparator.scores_in_float64(query_QD, true_QD))
 
 
 # Prepared rows -> hashes of their values, and the candidates that are the very vector of a query's true entity.
@@ -103,14 +103,14 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
     """
     if prepared_ND.dtype is torch.float32 and prepared_ND.shape[1] % 2:
         prepared_ND = F.pad(prepared_ND, (0, 1))
-    multiplier_W = _multipliers(prepared_ND.shape[1] * prepared_ND.element_size() // 8).to(prepared_ND.device)
+    multiplier_D = _multipliers(prepared_ND.shape[1] * prepared_ND.element_size() // 8).to(prepared_ND.device)
     hash_N = torch.empty(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
     step = sizes_on(prepared_ND.device).hashed_rows
     for start in range(0, len(hash_N), step):
-        words_NW = (prepared_ND[start : start + step] + 0.0).view(torch.int64)
-        words_NW = words_NW ^ (words_NW >> 32)  # of small numbers the lower halves are zeros
-        words_NW ^= words_NW >> 16
-        hash_N[start : start + step] = words_NW.mul_(multiplier_W).sum(1)
+        words_ND = (prepared_ND[start : start + step] + 0.0).view(torch.int64)
+        words_ND = words_ND ^ (words_ND >> 32)  # of small numbers the lower halves are zeros
+        words_ND ^= words_ND >> 16
+        hash_N[start : start + step] = words_ND.mul_(multiplier_D).sum(1)
     return hash_N
 
 

@@ -66,9 +66,9 @@ class GroupedStats:
             column: of the layout; not one that is kept in two limbs.
         """
         counted = KeyedSums.from_values(group_Q[group_Q >= 0])
-        sums_GF = np.zeros((len(counted.keys), len(self.layout.columns)), np.int64)
-        sums_GF[:, self.layout.index[column]] = counted.counts
-        self._append(dimension, side, KeyedSums(counted.keys, sums_GF))
+        sums_GD = np.zeros((len(counted.keys), len(self.layout.columns)), np.int64)
+        sums_GD[:, self.layout.index[column]] = counted.counts
+        self._append(dimension, side, KeyedSums(counted.keys, sums_GD))
 
     def rows(self, dimension: str) -> dict[int, dict[Side, RankStats]]:
         """Return the statistics of each group of a dimension by increasing key; a side without queries has zeros."""
@@ -76,8 +76,8 @@ class GroupedStats:
         nothing = RankStats.zero(self.layout)
         for side in Side:
             table = self._table(dimension, side)
-            for key, sums_F in zip(table.keys.tolist(), torch.from_numpy(table.sums), strict=True):
-                rows.setdefault(key, dict.fromkeys(Side, nothing))[side] = RankStats(self.layout, sums_F)
+            for key, sums_D in zip(table.keys.tolist(), torch.from_numpy(table.sums), strict=True):
+                rows.setdefault(key, dict.fromkeys(Side, nothing))[side] = RankStats(self.layout, sums_D)
         return dict(sorted(rows.items()))
 
     def key_histogram(self, name: str, side: Side) -> KeyedSums:

@@ -118,7 +118,7 @@ class GroupStats:
 
     layout: StatsLayout
     rows: dict[GroupKey, int]  # of the table
-    table_GF: Tensor  # int64: a row of sums per group
+    table_GD: Tensor  # int64: a row of sums per group
     histograms: dict[tuple[int, Side], RankHistograms]  # by edge path and side
     pools: dict[GroupKey, ScorePool]
     counted: dict[tuple[int, Side], PooledCounts]  # of all scores, where pools are samples; by edge path and side
@@ -133,22 +133,22 @@ class GroupStats:
         return cls(
             layout=layout,
             rows=rows,
-            table_GF=torch.zeros((len(rows), len(layout.columns)), dtype=torch.int64),
+            table_GD=torch.zeros((len(rows), len(layout.columns)), dtype=torch.int64),
             histograms={(key.path_index, key.side): RankHistograms.zero() for key in rows},
             pools={key: ScorePool() for key in rows},
             counted={(key.path_index, key.side): PooledCounts.nothing() for key in rows},
         )
 
-    def add(self, parts: Sequence[tuple[GroupKey, int]], sums_PF: np.ndarray, counts: RankCounts) -> None:
+    def add(self, parts: Sequence[tuple[GroupKey, int]], sums_GD: np.ndarray, counts: RankCounts) -> None:
         """Add queries.
 
         Args:
             parts: (group, number of queries) of queries that stand next to each other, sides and paths in order.
-            sums_PF: the sums of each part, int64 (P, columns).
+            sums_GD: the sums of each part, int64 (G, columns).
             counts: what the sums are of.
         """
-        rows_P = torch.tensor([self.rows[key] for key, _ in parts])
-        self.table_GF.index_add_(0, rows_P, torch.from_numpy(sums_PF))
+        rows_G = torch.tensor([self.rows[key] for key, _ in parts])
+        self.table_GD.index_add_(0, rows_G, torch.from_numpy(sums_GD))
         start = 0
         for of, its in groupby(parts, lambda part: (part[0].path_index, part[0].side)):
             stop = start + sum(size for _, size in its)
@@ -162,7 +162,7 @@ class GroupStats:
 
     def rank_stats(self, keys: Sequence[GroupKey]) -> RankStats:
         """Return the sums over some groups."""
-        return RankStats(self.layout, self.table_GF[[self.rows[key] for key in keys]].sum(0))
+        return RankStats(self.layout, self.table_GD[[self.rows[key] for key in keys]].sum(0))
 
     def keys_of(self, side: Side, path_index: int | None = None) -> list[GroupKey]:
         """Return the groups of a side over all edge paths, or of one."""

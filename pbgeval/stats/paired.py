@@ -28,8 +28,8 @@ class PairedSide:
     """The queries of some edges that hide one side."""
 
     is_ranked_E: np.ndarray  # bool: in both runs
-    value_ME: np.ndarray  # int64: each metric of the first run's query, in units of the metric; 0 where not ranked
-    change_ME: np.ndarray  # int64: the second run's value minus the first's; 0 where not ranked
+    value_DE: np.ndarray  # int64: each metric of the first run's query, in units of the metric; 0 where not ranked
+    change_DE: np.ndarray  # int64: the second run's value minus the first's; 0 where not ranked
     key_E: np.ndarray | None  # uint64: a hash of the query's key; None: every query has a key of its own
 
 
@@ -58,15 +58,15 @@ class PairedKeys:
     )
     _num_pending: int = field(default=0, init=False)
 
-    def add(self, group_Q: np.ndarray, key_Q: np.ndarray, change_MQ: np.ndarray) -> None:
+    def add(self, group_Q: np.ndarray, key_Q: np.ndarray, change_DQ: np.ndarray) -> None:
         """Add queries; the key determines the group."""
-        self._pending.append((group_Q, key_Q, np.concatenate([np.ones((1, len(group_Q)), np.int64), change_MQ])))
+        self._pending.append((group_Q, key_Q, np.concatenate([np.ones((1, len(group_Q)), np.int64), change_DQ])))
         self._num_pending += len(group_Q)
         if self._num_pending > max(_PENDING_ROWS, len(self._pending[0][0])):
             self._join()
 
     def sums(self, group: int | None = None) -> np.ndarray:
-        """Return the numbers of queries and each metric's changes of the keys of a group, None: of all, (1 + M, K)."""
+        """Return the numbers of queries and the changes, (1 + metrics, K), of the keys of a group, None: of all."""
         if len(self._pending) > 1:
             self._join()
         group_K, _, rows = self._pending[0]
@@ -108,21 +108,21 @@ def summed(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def _columns(num_sides: int, num_metrics: int) -> np.dtype[np.void]:
-    """Return what is summed in each group; S sides, M metrics."""
+    """Return the sums of each group, by side and by metric."""
     sides, metrics, both = (num_sides,), (num_metrics,), (num_sides, num_metrics)
     return np.dtype(
         [
-            ("num_S", np.int64, sides),  # ranked queries
-            ("value_SM", np.int64, both),
-            ("change_SM", np.int64, both),
-            ("num_differing_M", np.int64, metrics),  # edges with a difference
+            ("num", np.int64, sides),  # ranked queries
+            ("value", np.int64, both),
+            ("change", np.int64, both),
+            ("num_differing", np.int64, metrics),  # edges with a difference
             ("num_units", np.float64),
-            ("size_SS", np.float64, (num_sides, num_sides)),  # over units: products of two sides' numbers of queries
-            ("square_M", np.float64, metrics),  # over units: squared change
-            ("size_change_SM", np.float64, both),  # over units: queries of a side x change
-            ("cell_sizes_S", np.float64, sides),  # over the queries of one key in one unit: squared number
-            ("cell_square_SM", np.float64, both),  # over the queries of one key in one unit: squared change
-            ("cell_size_change_SM", np.float64, both),  # over the queries of one key in one unit: number x change
+            ("size", np.float64, (num_sides, num_sides)),  # over units: products of two sides' numbers of queries
+            ("square", np.float64, metrics),  # over units: squared change
+            ("size_change", np.float64, both),  # over units: queries of a side x change
+            ("cell_sizes", np.float64, sides),  # over the queries of one key in one unit: squared number
+            ("cell_square", np.float64, both),  # over the queries of one key in one unit: squared change
+            ("cell_size_change", np.float64, both),  # over the queries of one key in one unit: number x change
         ]
     )
 
@@ -140,7 +140,7 @@ class PairedSums:
     @property
     def groups(self) -> list[int]:
         """Those that have ranked queries, increasing."""
-        return list(np.flatnonzero(self.table["num_S"].any(1)).tolist())
+        return list(np.flatnonzero(self.table["num"].any(1)).tolist())
 
     def few(self, metric: int) -> Mapping[int, np.ndarray]:
         """Return, for each group, the edges that differ in a metric; only groups with 1 to MAX_FLIPPED of them.
@@ -148,7 +148,7 @@ class PairedSums:
         Rows are unit, side, key (a uint64 as int64) and change of each query, int64 (4, Q).
         """
         rows = np.concatenate([np.empty((5, 0), np.int64), *self._few[metric]], axis=1)
-        rows = rows[:, self.table["num_differing_M"][rows[0], metric] <= MAX_FLIPPED]
+        rows = rows[:, self.table["num_differing"][rows[0], metric] <= MAX_FLIPPED]
         order, starts = runs_of(rows[0])
         parts = np.split(rows[:, order], starts[1:], axis=1) if len(order) else []
         return {int(of[0, 0]): np.ascontiguousarray(of[1:]) for of in parts}
@@ -160,21 +160,21 @@ class PairedSums:
         more = max(int(edges.group_E.max()) + 1 - len(self.table), 0)
         self.table = np.concatenate([self.table, np.zeros(more, self.table.dtype)])
         order, starts = runs_of(edges.group_E, edges.unit_E)
-        group_U = edges.group_E[order[starts]]
-        at = np.flatnonzero(np.diff(group_U, prepend=-1))  # where each group's units start
-        group_G = group_U[at]
-        size_SU = np.stack([summed(side.is_ranked_E[order].astype(np.int64), starts) for side in edges.sides])
-        change_SMU = np.stack([summed(side.change_ME[:, order], starts) for side in edges.sides])
-        change_MU: np.ndarray = change_SMU.sum(0).astype(np.float64)
-        size_float_SU: np.ndarray = size_SU.astype(np.float64)
+        group_N = edges.group_E[order[starts]]
+        at = np.flatnonzero(np.diff(group_N, prepend=-1))  # where each group's units start
+        group_G = group_N[at]
+        sizes = np.stack([summed(side.is_ranked_E[order].astype(np.int64), starts) for side in edges.sides])
+        side_changes = np.stack([summed(side.change_DE[:, order], starts) for side in edges.sides])
+        change_DN: np.ndarray = side_changes.sum(0).astype(np.float64)
+        float_sizes: np.ndarray = sizes.astype(np.float64)
         for name, values in {
-            "num_S": size_SU,
-            "value_SM": np.stack([summed(side.value_ME[:, order], starts) for side in edges.sides]),
-            "change_SM": change_SMU,
-            "num_units": np.asarray(np.logical_or.reduce(size_SU > 0, axis=0), np.float64),
-            "square_M": change_MU * change_MU,
-            "size_SS": size_float_SU[:, None] * size_float_SU[None],
-            "size_change_SM": size_float_SU[:, None] * change_MU[None],
+            "num": sizes,
+            "value": np.stack([summed(side.value_DE[:, order], starts) for side in edges.sides]),
+            "change": side_changes,
+            "num_units": np.asarray(np.logical_or.reduce(sizes > 0, axis=0), np.float64),
+            "square": change_DN * change_DN,
+            "size": float_sizes[:, None] * float_sizes[None],
+            "size_change": float_sizes[:, None] * change_DN[None],
         }.items():
             self.table[name][group_G] += np.moveaxis(summed(values, at), -1, 0)
         for number, side in enumerate(edges.sides):
@@ -188,29 +188,29 @@ class PairedSums:
         ranked = np.flatnonzero(side.is_ranked_E)
         group_Q, unit_Q = edges.group_E[ranked], edges.unit_E[ranked]
         order, starts = runs_of(group_Q, unit_Q, ranked.view(np.uint64) if side.key_E is None else side.key_E[ranked])
-        group_C = group_Q[order[starts]]
-        num_C = np.diff(starts, append=len(order)).astype(np.float64)
-        change_MC = summed(side.change_ME[:, ranked[order]], starts).astype(np.float64)
-        at = np.flatnonzero(np.diff(group_C, prepend=-1))
+        group_P = group_Q[order[starts]]
+        num_P = np.diff(starts, append=len(order)).astype(np.float64)
+        change_DP = summed(side.change_DE[:, ranked[order]], starts).astype(np.float64)
+        at = np.flatnonzero(np.diff(group_P, prepend=-1))
         for name, values in {
-            "cell_sizes_S": num_C**2,
-            "cell_square_SM": change_MC**2,
-            "cell_size_change_SM": num_C * change_MC,
+            "cell_sizes": num_P**2,
+            "cell_square": change_DP**2,
+            "cell_size_change": num_P * change_DP,
         }.items():
-            self.table[name][group_C[at], number] += np.moveaxis(summed(values, at), -1, 0)
+            self.table[name][group_P[at], number] += np.moveaxis(summed(values, at), -1, 0)
 
     def _keep_few(self, edges: PairedEdges) -> None:
         """Keep the edges that differ in a metric while a group has but few of them."""
-        for metric in range(self.table["num_differing_M"].shape[1]):
-            at = np.flatnonzero(np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides]))
-            num_differing_G = self.table["num_differing_M"][:, metric]
+        for metric in range(self.table["num_differing"].shape[1]):
+            at = np.flatnonzero(np.logical_or.reduce([side.change_DE[metric] != 0 for side in edges.sides]))
+            num_differing_G = self.table["num_differing"][:, metric]
             num_differing_G += np.bincount(edges.group_E[at], minlength=len(self.table))
             at = at[num_differing_G[edges.group_E[at]] <= MAX_FLIPPED]
             for number, side in enumerate(edges.sides):
                 here = at[side.is_ranked_E[at]]
                 key_Q = (here + self._num_edges).view(np.uint64) if side.key_E is None else side.key_E[here]
                 columns = [edges.group_E[here], edges.unit_E[here] + self._num_units, np.full(len(here), number)]
-                self._few[metric].append(np.stack([*columns, key_Q.view(np.int64), side.change_ME[metric, here]]))
+                self._few[metric].append(np.stack([*columns, key_Q.view(np.int64), side.change_DE[metric, here]]))
 
 
 @define(eq=False)
@@ -233,4 +233,4 @@ class PairedStats:
         for table, side in zip(self.keys, edges.sides, strict=False):
             if side.key_E is not None:
                 ranked = np.flatnonzero(side.is_ranked_E)
-                table.add(edges.group_E[ranked], side.key_E[ranked], side.change_ME[:, ranked])
+                table.add(edges.group_E[ranked], side.key_E[ranked], side.change_DE[:, ranked])

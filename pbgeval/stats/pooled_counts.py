@@ -22,9 +22,9 @@ LOWEST = -(1 << 31)  # of the order images, which become keys from 0
 class PooledCounts:
     """Some competitors' scores, compared with all true scores of an evaluation."""
 
-    true_T: np.ndarray  # int32 order images, ascending, each once
+    true_K: np.ndarray  # int32 order images, ascending, each once
     num_kept: int  # of the highest competitors, at least; those that tie with the last are kept, too
-    places_2T: np.ndarray  # int64: competitors that are lower than each true score, and that are not higher
+    places_2K: np.ndarray  # int64: competitors that are lower than each true score, and that are not higher
     num_competing: int
     highest: KeyedSums  # how many competitors have each of the highest scores, by order image - LOWEST
 
@@ -34,19 +34,19 @@ class PooledCounts:
         return cls.zero(np.empty(0, np.int32), 0)
 
     @classmethod
-    def zero(cls, true_T: np.ndarray, num_kept: int) -> Self:
+    def zero(cls, true_K: np.ndarray, num_kept: int) -> Self:
         """Return the counts of no competitors."""
-        return cls(true_T, num_kept, np.zeros((2, len(true_T)), np.int64), 0, KeyedSums.zero())
+        return cls(true_K, num_kept, np.zeros((2, len(true_K)), np.int64), 0, KeyedSums.zero())
 
     def plus(self, sorted_P: np.ndarray) -> PooledCounts:
         """Add competitors, given by ascending order images."""
-        places_2T = np.stack([np.searchsorted(sorted_P, self.true_T, side) for side in ("left", "right")])
+        places_2K = np.stack([np.searchsorted(sorted_P, self.true_K, side) for side in ("left", "right")])
         least = int(sorted_P[-self.num_kept]) if 0 < self.num_kept < len(sorted_P) else LOWEST
         if 0 < self.num_kept <= self.highest.counts.sum():
             least = max(least, int(self.highest.keys[0]) + LOWEST)
         high = sorted_P[np.searchsorted(sorted_P, np.int32(least)) :] if self.num_kept else sorted_P[:0]
         found = KeyedSums.from_values(torch.from_numpy(high.astype(np.int64) - LOWEST))
-        return self + PooledCounts(self.true_T, self.num_kept, places_2T, len(sorted_P), found)
+        return self + PooledCounts(self.true_K, self.num_kept, places_2K, len(sorted_P), found)
 
     def __add__(self, other: PooledCounts) -> PooledCounts:
         """Add other competitors, compared with the same true scores."""
@@ -57,9 +57,9 @@ class PooledCounts:
         at_least = np.cumsum(highest.counts[::-1])[::-1]
         first = max(int((at_least >= self.num_kept).sum()) - 1, 0)
         return PooledCounts(
-            self.true_T,
+            self.true_K,
             self.num_kept,
-            self.places_2T + other.places_2T,
+            self.places_2K + other.places_2K,
             self.num_competing + other.num_competing,
             highest.select(slice(first, None)),
         )
@@ -67,15 +67,15 @@ class PooledCounts:
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays (n,) that `unpack` takes."""
         sizes = np.array([self.num_kept, self.num_competing])
-        return [self.true_T, self.places_2T.reshape(-1), sizes, self.highest.keys, self.highest.counts]
+        return [self.true_K, self.places_2K.reshape(-1), sizes, self.highest.keys, self.highest.counts]
 
     @classmethod
     def unpack(cls, arrays: Iterator[np.ndarray]) -> Self:
         """Take what another one packed; further arrays are left."""
-        true_T, places, sizes, keys, counts = (next(arrays).astype(np.int64) for _ in range(5))
+        true_K, places, sizes, keys, counts = (next(arrays).astype(np.int64) for _ in range(5))
         num_kept, num_competing = sizes.tolist()
         return cls(
-            true_T.astype(np.int32),
+            true_K.astype(np.int32),
             num_kept,
             places.reshape(2, -1),
             num_competing,
@@ -85,11 +85,11 @@ class PooledCounts:
     def doubled_wins(self, true: np.ndarray) -> int:
         """Return twice the wins plus the ties of some of the true scores, given by ascending order images."""
         images, positive = _counted(true)
-        return int((positive * self.places_2T[:, self._at(images)].sum(0)).sum())
+        return int((positive * self.places_2K[:, self._at(images)].sum(0)).sum())
 
     def num_above(self, true: np.ndarray, k: int) -> int:
         """Count those of some true scores that are above the k-th best competitor."""
-        return int((self.num_competing - self.places_2T[0, self._at(true)] < k).sum())
+        return int((self.num_competing - self.places_2K[0, self._at(true)] < k).sum())
 
     def by_score(self, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return how many true scores and how many competitors have each score, scores decreasing.
@@ -105,7 +105,7 @@ class PooledCounts:
         num_low = int(np.searchsorted(images, scores[0])) if len(scores) else len(images)
         low, of_high = slice(0, num_low), slice(num_low, None)
         # Below, at and between the lower ones, in turn.
-        up_to = self.places_2T[:, self._at(images[low])].T.reshape(-1)
+        up_to = self.places_2K[:, self._at(images[low])].T.reshape(-1)
         negative_low = np.diff(up_to, prepend=0, append=self.num_competing - num_high.sum())
         positive_low = np.zeros_like(negative_low)
         positive_low[1::2] = positive[low]
@@ -113,14 +113,14 @@ class PooledCounts:
         positive_high, negative_high = np.zeros((2, len(high)), np.int64)
         positive_high[np.searchsorted(high, images[of_high])] = positive[of_high]
         negative_high[np.searchsorted(high, scores)] = num_high
-        positive_S, negative_S = (
+        positive_K, negative_K = (
             np.concatenate(parts)[::-1] for parts in ((positive_low, positive_high), (negative_low, negative_high))
         )
-        occurs_S = positive_S + negative_S > 0
-        return positive_S[occurs_S], negative_S[occurs_S]
+        occurs_K = positive_K + negative_K > 0
+        return positive_K[occurs_K], negative_K[occurs_K]
 
     def _at(self, images: np.ndarray) -> np.ndarray:
-        at: np.ndarray = np.searchsorted(self.true_T, images)
+        at: np.ndarray = np.searchsorted(self.true_K, images)
         return at
 
 

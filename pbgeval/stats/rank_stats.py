@@ -125,8 +125,8 @@ class RankStats:
             loss_Q: the loss of each query, float64.
         """
         size_G = np.array([counts.num_queries])
-        [sums_F] = sums_of_groups(layout, counts, size_G, numbers=[numbers or {}], known_Q=known_Q, loss_Q=loss_Q)
-        return cls(layout, torch.from_numpy(sums_F))
+        [sums_D] = sums_of_groups(layout, counts, size_G, numbers=[numbers or {}], known_Q=known_Q, loss_Q=loss_Q)
+        return cls(layout, torch.from_numpy(sums_D))
 
     def __add__(self, other: RankStats) -> RankStats:
         if self.layout != other.layout:
@@ -162,7 +162,7 @@ def sums_of_groups(
         known_Q: as in `RankStats.from_queries`.
         loss_Q: as in `RankStats.from_queries`.
     """
-    table_GF = np.zeros((len(size_G), len(layout.columns)), np.int64)
+    table_GD = np.zeros((len(size_G), len(layout.columns)), np.int64)
     has_queries = np.flatnonzero(size_G)
     starts_G = (np.cumsum(size_G) - size_G)[has_queries]
     columns = {} if known_Q is None else _limbs("known", known_Q)
@@ -172,13 +172,13 @@ def sums_of_groups(
         columns["num_undefined_losses"] = ~defined_Q
     if len(has_queries):
         each, times = counts.each_once() if len(has_queries) == 1 else (counts, None)
-        table_GF[has_queries] = sum_groups(layout, each, starts_G, times)
+        table_GD[has_queries] = sum_groups(layout, each, starts_G, times)
         for name, values_Q in columns.items():
-            table_GF[has_queries, layout.index[name]] = _sums(values_Q, starts_G)
-    for sums_F, group_numbers in zip(table_GF, numbers, strict=True):
+            table_GD[has_queries, layout.index[name]] = _sums(values_Q, starts_G)
+    for sums_D, group_numbers in zip(table_GD, numbers, strict=True):
         for name, value in group_numbers.items():
-            sums_F[layout.index[name]] = value
-    return table_GF
+            sums_D[layout.index[name]] = value
+    return table_GD
 
 
 def sum_groups(
@@ -192,9 +192,9 @@ def sum_groups(
         starts_G: where each group begins, int64, increasing from 0; no group is empty.
         times_Q: how many queries each entry stands for, int64; None: one.
     """
-    table_GF = np.zeros((len(starts_G), len(layout.columns)), np.int64)
+    table_GD = np.zeros((len(starts_G), len(layout.columns)), np.int64)
     num_rows_G = np.diff(starts_G, append=counts.better_Q.numel())
-    table_GF[:, layout.index["num_queries"]] = num_rows_G if times_Q is None else np.add.reduceat(times_Q, starts_G)
+    table_GD[:, layout.index["num_queries"]] = num_rows_G if times_Q is None else np.add.reduceat(times_Q, starts_G)
     columns = {
         "num_competing_queries": counts.num_competitors_Q > 0,
         "num_tied_queries": counts.tied_Q > 0,
@@ -202,44 +202,44 @@ def sum_groups(
         **_limbs(QUERY_AUC.name, QUERY_AUC.numerators(counts, RankType.REALISTIC, FRACTION_BITS)),
     }
     for name, values_Q in columns.items():
-        table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
+        table_GD[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
     # Rank types differ only in the few tied queries, so start from the optimistic sums and correct them for ties.
-    names, optimistic_GR = _rank_sums(layout, counts, RankType.OPTIMISTIC, starts_G, times_Q)
+    names, optimistic_GD = _rank_sums(layout, counts, RankType.OPTIMISTIC, starts_G, times_Q)
     places = {rank_type: [layout.index[f"{rank_type.value}.{name}"] for name in names] for rank_type in RankType}
     for type_columns in places.values():
-        table_GF[:, type_columns] = optimistic_GR
-    rows_T = (counts.tied_Q > 0).nonzero().squeeze(1)
-    if not rows_T.numel():
-        return table_GF
-    tied, times_T = counts.select(rows_T), None if times_Q is None else times_Q[rows_T.numpy()]
+        table_GD[:, type_columns] = optimistic_GD
+    rows_Q = (counts.tied_Q > 0).nonzero().squeeze(1)
+    if not rows_Q.numel():
+        return table_GD
+    tied, tied_times_Q = counts.select(rows_Q), None if times_Q is None else times_Q[rows_Q.numpy()]
     num_tied_G = _sums(counts.tied_Q > 0, starts_G)
     has_ties = np.flatnonzero(num_tied_G)  # groups
     starts_of_tied = (np.cumsum(num_tied_G) - num_tied_G)[has_ties]
-    for name, below_T in _expected_below_optimistic(layout, tied).items():
-        for part, limbs_T in _limbs(f"expected_below_optimistic.{name}", below_T).items():
-            table_GF[has_ties, layout.index[part]] = _sums(limbs_T, starts_of_tied, times_T)
-    as_optimistic_GR = _rank_sums(layout, tied, RankType.OPTIMISTIC, starts_of_tied, times_T)[1]
+    for name, below_Q in _expected_below_optimistic(layout, tied).items():
+        for part, limbs_Q in _limbs(f"expected_below_optimistic.{name}", below_Q).items():
+            table_GD[has_ties, layout.index[part]] = _sums(limbs_Q, starts_of_tied, tied_times_Q)
+    as_optimistic_GD = _rank_sums(layout, tied, RankType.OPTIMISTIC, starts_of_tied, tied_times_Q)[1]
     for rank_type in (RankType.REALISTIC, RankType.PESSIMISTIC):
-        tied_GR = _rank_sums(layout, tied, rank_type, starts_of_tied, times_T)[1]
-        table_GF[has_ties[:, None], places[rank_type]] += tied_GR - as_optimistic_GR
-    return table_GF
+        tied_GD = _rank_sums(layout, tied, rank_type, starts_of_tied, tied_times_Q)[1]
+        table_GD[has_ties[:, None], places[rank_type]] += tied_GD - as_optimistic_GD
+    return table_GD
 
 
 def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[str, Tensor]:
-    """Return each tied metric's optimistic values minus its means over all orders of ties, fixed point (T,).
+    """Return each tied metric's optimistic values minus its means over all orders of ties, fixed point (Q,).
 
     Each is the difference of two rounded values, so that sums of both add up.
     """
-    best_T, tied_T, competitors_T = (
-        counts_T.double().numpy() for counts_T in (tied.better_Q + 1, tied.tied_Q, tied.num_competitors_Q)
+    best_Q, tied_Q, competitors_Q = (
+        counts_Q.double().numpy() for counts_Q in (tied.better_Q + 1, tied.tied_Q, tied.num_competitors_Q)
     )
     below = {}
     for metric in layout.tied_metrics:
         assert metric.over_ties is not None, "tied metrics have a mean over ties"
         units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
-        mean_T = torch.from_numpy(metric.over_ties(best_T, best_T + tied_T, competitors_T))
-        optimistic_T = metric.numerators(tied, RankType.OPTIMISTIC, FRACTION_BITS) * units
-        below[metric.name] = optimistic_T - fixed_point(mean_T, FRACTION_BITS)
+        mean_Q = torch.from_numpy(metric.over_ties(best_Q, best_Q + tied_Q, competitors_Q))
+        optimistic_Q = metric.numerators(tied, RankType.OPTIMISTIC, FRACTION_BITS) * units
+        below[metric.name] = optimistic_Q - fixed_point(mean_Q, FRACTION_BITS)
     return below
 
 

@@ -58,12 +58,14 @@ class CandidateFile:
                 if side in self.with_partition
                 else np.full_like(ids_EK, side.pick(*self.bucket))
             )
-        counts_T = np.array([len(partitions) for partitions in sizes], np.int64)
-        sizes_TP = np.array([*zip_longest(*sizes, fillvalue=0)], np.int64).T
-        partitions_EK[counts_T[type_E] == 1] = 0
-        counts_EK = np.broadcast_to(counts_T[type_E, None], ids_EK.shape)
+        num_partitions = np.array([len(partitions) for partitions in sizes], np.int64)
+        partition_sizes = np.array([*zip_longest(*sizes, fillvalue=0)], np.int64).T
+        partitions_EK[num_partitions[type_E] == 1] = 0
+        counts_EK = np.broadcast_to(num_partitions[type_E, None], ids_EK.shape)
         self._check(f"{side.label}_partition", row_E, partitions_EK, counts_EK, "a partition")
-        self._check(side.label, row_E, ids_EK, sizes_TP[type_E[:, None], partitions_EK], "a row of its partition")
+        self._check(
+            side.label, row_E, ids_EK, partition_sizes[type_E[:, None], partitions_EK], "a row of its partition"
+        )
         return ids_EK, partitions_EK
 
     def _check(self, name: str, row_E: np.ndarray, values_EK: np.ndarray, limits_EK: np.ndarray, what: str) -> None:

@@ -64,35 +64,35 @@ def diagnose_edges(context: WorkerContext) -> dict[str, int | None] | None:
     num_numbers, columns = edges.numbering.num_entities, edges.columns
     keys = QueryKeys.of_edges(Side.RHS, columns, num_numbers)
     # A distinct edge is its key's position x number of entities + tail; and how many evaluated edges are this one.
-    codes_U, copies_U = np.unique(
+    codes_K, copies_K = np.unique(
         keys.index_of(columns.rel_n, columns.lhs_n) * num_numbers + columns.rhs_n, return_counts=True
     )
     entities = distinct(np.concatenate([columns.lhs_n, columns.rhs_n]))
-    leaked, is_seen = _in_training(context, keys, codes_U, entities)
+    leaked, is_seen = _in_training(context, keys, codes_K, entities)
     return {
         "num_edges": edges.num_edges,
-        "num_repeated": edges.num_edges - len(codes_U),
-        "num_in_training": None if leaked is None else int(copies_U[leaked].sum()),
+        "num_repeated": edges.num_edges - len(codes_K),
+        "num_in_training": None if leaked is None else int(copies_K[leaked].sum()),
         "num_entities": len(entities),
         "num_entities_unseen": None if is_seen is None else int((~is_seen).sum()),
     }
 
 
 def _in_training(
-    context: WorkerContext, keys: QueryKeys, codes_U: np.ndarray, entities: np.ndarray
+    context: WorkerContext, keys: QueryKeys, codes_K: np.ndarray, entities: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Tell which distinct edges and which of some entities training edges name, bool; None if they were not read."""
     if not context.inputs.config.train_paths:
         return None, None
-    is_leaked_U, is_seen = np.zeros(len(codes_U), bool), np.zeros(len(entities), bool)
+    is_leaked_K, is_seen = np.zeros(len(codes_K), bool), np.zeros(len(entities), bool)
     table = KeyTable.of_codes(entities)
     cells = np.zeros(SIEVE_CELLS, bool)
     cells[entities & (SIEVE_CELLS - 1)] = True  # by the last bits: most other numbers need no search
 
     def mark(_: Side, key_P: np.ndarray, answer_P: np.ndarray, *_times: np.ndarray) -> None:
         codes_P = key_P * keys.num_entities + answer_P
-        at_P = np.minimum(np.searchsorted(codes_U, codes_P), len(codes_U) - 1)
-        is_leaked_U[at_P[codes_U[at_P] == codes_P]] = True
+        at_P = np.minimum(np.searchsorted(codes_K, codes_P), len(codes_K) - 1)
+        is_leaked_K[at_P[codes_K[at_P] == codes_P]] = True
 
     with context.collectively():
         join = SemiJoin({Side.RHS: keys}, mark)
@@ -102,5 +102,5 @@ def _in_training(
             for number_n in (block.lhs_n, block.rhs_n):
                 index = table.index_of(number_n[cells[number_n & (SIEVE_CELLS - 1)]])
                 is_seen[index[index >= 0]] = True
-    of_edges, of_entities = zip(*context.team.gather_objects((is_leaked_U, is_seen)), strict=True)
+    of_edges, of_entities = zip(*context.team.gather_objects((is_leaked_K, is_seen)), strict=True)
     return np.logical_or.reduce(of_edges), np.logical_or.reduce(of_entities)

@@ -111,16 +111,16 @@ class Record(RunStats):
         self._add_waiting()
         parts = []
         for groups in self._group_stats:
-            table_GF = groups.table_GF.numpy()
-            rows = np.flatnonzero(table_GF.any(axis=1))
-            parts += [rows, table_GF[rows].reshape(-1), groups.pack_sparse()]
+            table_GD = groups.table_GD.numpy()
+            rows = np.flatnonzero(table_GD.any(axis=1))
+            parts += [rows, table_GD[rows].reshape(-1), groups.pack_sparse()]
         return [*parts, self.grouped.pack(), self.sample.pack()]
 
     def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
         """Add what another record packed."""
         for number, groups in enumerate(self._group_stats):
             rows, sums, sparse = arrays[3 * number : 3 * number + 3]
-            groups.table_GF[torch.from_numpy(rows)] += torch.from_numpy(sums).view(len(rows), groups.table_GF.shape[1])
+            groups.table_GD[torch.from_numpy(rows)] += torch.from_numpy(sums).view(len(rows), groups.table_GD.shape[1])
             groups.add_sparse(sparse)
         grouped, sample = arrays[-2:]
         self.grouped.add_packed(grouped)
@@ -140,7 +140,7 @@ class Record(RunStats):
         """Add the records of all workers; worker 0 has the sum, the others' are then of no use."""
         self._add_waiting()
         for groups in self._group_stats:
-            team.sum_(groups.table_GF)
+            team.sum_(groups.table_GD)
             for part in team.gather(groups.pack_sparse())[1:]:
                 groups.add_sparse(part)
         for part in team.gather(self.grouped.pack())[1:]:

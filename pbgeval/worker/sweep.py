@@ -464,12 +464,12 @@ def read_given(
             query, entity_id_P = query[competes], entity_id_P[competes]
             mine = np.searchsorted(own, entity_id_P, "right") % 2 == 1
             cells.add(query[mine], entity_id_P[mine])
-            words_QW = auc.words(
+            words_QD = auc.words(
                 context.settings.seed, segment.origin.place, queries.query_group.hidden, edges.row_E[edge]
             )
-            if words_QW is not None:
-                kept_Q[query_Q] = auc.true_is_kept(words_QW).numpy()
-                drawn, place = (index.numpy() for index in auc.cells(words_QW, entity_id_QK.shape[1]))
+            if words_QD is not None:
+                kept_Q[query_Q] = auc.true_is_kept(words_QD).numpy()
+                drawn, place = (index.numpy() for index in auc.cells(words_QD, entity_id_QK.shape[1]))
                 of_draw = np.stack([query_Q[drawn], entity_id_QK[drawn, place]])
                 sampled.append(of_draw[:, _compete(queries, of_draw[0], of_draw[1], allowed)])
     _check_lists_agree(edges, queries, others_Q)

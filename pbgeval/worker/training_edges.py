@@ -22,8 +22,8 @@ _FREQUENCY_BITS = 42  # a frequency and its entity type in one code: 2^42 edges,
 class SlotCounts:
     """What the training edges of some slots say about relations and entities."""
 
-    edges_SR: np.ndarray  # int64 (2, relations): edges, once by their left slots and once by their right ones
-    keys_SR: np.ndarray  # int64 (2, relations): distinct (relation, entity at the side)
+    edges_2R: np.ndarray  # int64 (2, relations): edges, once by their left slots and once by their right ones
+    keys_2R: np.ndarray  # int64 (2, relations): distinct (relation, entity at the side)
     # Type << 42 | frequency -> entities that have it, per side; then evaluated entity -> its frequency, 0 left out.
     counted: list[CodeCounts]
     entity_types: tuple[str, ...]  # by number
@@ -31,8 +31,8 @@ class SlotCounts:
     @classmethod
     def zero(cls, num_relations: int, numbering: EntityNumbering) -> SlotCounts:
         """Return the counts of no slot: adding them changes nothing."""
-        edges_SR, keys_SR = (np.zeros((len(ENDS), num_relations), np.int64) for _ in range(2))
-        return cls(edges_SR, keys_SR, [CodeCounts.zero()] * 4, _types_of(numbering))
+        edges_2R, keys_2R = (np.zeros((len(ENDS), num_relations), np.int64) for _ in range(2))
+        return cls(edges_2R, keys_2R, [CodeCounts.zero()] * 4, _types_of(numbering))
 
     @classmethod
     def of_slot(
@@ -83,7 +83,7 @@ class SlotCounts:
         frequency = frequency_N[of_slot - first]
         frequencies = CodeCounts(of_slot, frequency[:, None]).select(frequency > 0)
         counts = cls.zero(num_relations, numbering)
-        counts.edges_SR[side.value], counts.keys_SR[side.value] = edges_R, keys_R
+        counts.edges_2R[side.value], counts.keys_2R[side.value] = edges_R, keys_R
         counts.counted[side.value], counts.counted[2 + side.value] = histogram, frequencies
         return counts
 
@@ -92,15 +92,15 @@ class SlotCounts:
         if self.entity_types != other.entity_types:
             raise ValueError(f"counts of unlike graphs do not add: {self.entity_types} and {other.entity_types}")
         return SlotCounts(
-            self.edges_SR + other.edges_SR,
-            self.keys_SR + other.keys_SR,
+            self.edges_2R + other.edges_2R,
+            self.keys_2R + other.keys_2R,
             [one + of_other for one, of_other in zip(self.counted, other.counted, strict=True)],
             self.entity_types,
         )
 
     def relation_frequency(self) -> np.ndarray:
         """Return the number of training edges of each relation, int64 (R,)."""
-        return np.asarray(self.edges_SR[Side.LHS.value])
+        return np.asarray(self.edges_2R[Side.LHS.value])
 
     def cardinality_classes(self) -> np.ndarray:
         """Return the cardinality of each relation, an index in `CARDINALITIES`, int64 (R,).
@@ -108,9 +108,9 @@ class SlotCounts:
         LibKGE's rule: more than 1.5 edges for each (relation, lhs) make an N on the right, more than 1.5 for each
         (relation, rhs) an M on the left.
         """
-        is_many_SR = 2 * self.edges_SR > 3 * self.keys_SR
+        is_many_2R = 2 * self.edges_2R > 3 * self.keys_2R
         return np.where(
-            self.relation_frequency() > 0, 1 + is_many_SR[Side.LHS.value] + 2 * is_many_SR[Side.RHS.value], 0
+            self.relation_frequency() > 0, 1 + is_many_2R[Side.LHS.value] + 2 * is_many_2R[Side.RHS.value], 0
         )
 
     def entity_frequency(self, side: Side, numbers: np.ndarray) -> np.ndarray:

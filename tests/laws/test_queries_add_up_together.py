@@ -62,7 +62,7 @@ def packed(parts: list[list[SideOfEdges]], *, filtered: bool) -> list[list[int]]
             for scores in (pool.true, pool.competing):
                 scores[:] = [np.sort(np.concatenate([np.empty(0, np.int32), *scores]))]
     return [
-        *([groups.table_GF.flatten().tolist() for groups in tables]),
+        *([groups.table_GD.flatten().tolist() for groups in tables]),
         *([groups.pack_sparse().tolist() for groups in tables]),
         results.grouped.pack().tolist(),
     ]

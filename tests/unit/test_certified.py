@@ -209,8 +209,8 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         operands = operands_of(
             PreparedRows(comparator, query_KL, True), PreparedRows(comparator, block_CL, False), in_bfloat16=True
         )
-        assert (operands.kind.in_bfloat16, operands.queries.rows_NW.dtype) == (True, torch.bfloat16)
-        scores_KC = cpu_counting.multiplied(operands.queries.rows_NW, operands.candidates.rows_NW)
+        assert (operands.kind.in_bfloat16, operands.queries.factors_ND.dtype) == (True, torch.bfloat16)
+        scores_KC = cpu_counting.multiplied(operands.queries.factors_ND, operands.candidates.factors_ND)
         offset_K, error_K = operands.kind.bounds(operands.queries, operands.candidates)
         q_KL, c_CL = query_KL[:, :-1].double(), block_CL.double()
         exact_KC = -torch.cdist(q_KL, c_CL, compute_mode="donot_use_mm_for_euclid_dist").square()

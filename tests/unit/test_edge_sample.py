@@ -105,12 +105,12 @@ def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, 
             clusters |= {first_cluster + j: stratum_of[path_index, bucket] for j in range(len(units))}
         strata += [clusters[cluster] for cluster in sorted(clusters)]
         design = sample.design(round_number)
-        assert (design.stratum_U.tolist(), sorted(clusters), len(strata)) == (
+        assert (design.stratum_N.tolist(), sorted(clusters), len(strata)) == (
             strata,
             list(range(len(strata) - len(clusters), len(strata))),
             sample.round_totals[round_number - 1],
         )
-        assert sum(of) == sample.num_units == design.population_H.sum()
+        assert sum(of) == sample.num_units == design.population_G.sum()
 
     assert sample.round_totals[-1] == sample.num_units
     assert all(len(seen[path_index, bucket]) == size for path_index, bucket, size in sample.population)

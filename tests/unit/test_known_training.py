@@ -62,7 +62,7 @@ def test_counts_and_classes_equal_slow_ones_whatever_the_blocks_and_order(traini
 
     relation_frequency = [sum(edge[1] == rel for edge in training) for rel in range(NUM_RELATIONS)]
     assert relation_frequency == counts.relation_frequency().tolist()
-    assert np.array_equal(counts.edges_SR[0], counts.edges_SR[1])
+    assert np.array_equal(counts.edges_2R[0], counts.edges_2R[1])
     cardinality = [CARDINALITIES[i] for i in counts.cardinality_classes()]
     assert [slow_cardinality(training, rel) for rel in range(NUM_RELATIONS)] == cardinality
     limits = class_limits(CodeCounts.of_codes(counts.relation_frequency().copy()))

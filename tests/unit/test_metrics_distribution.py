@@ -37,7 +37,7 @@ def test_the_median_divides_the_weight_in_halves(pairs):
     assume(nearest == 0 or nearest > Fraction(1, 2**45))  # nearly half, up to rounding: either answer is right
     distribution = distribution_of([float(v) for v in values], [weight for _, weight in pairs])
 
-    assert float(reference.median(values, shares)) == weighted_median(distribution.ranks_R, distribution.weight_R)
+    assert float(reference.median(values, shares)) == weighted_median(distribution.ranks_K, distribution.weight_K)
 
 
 def test_rounded_weights_reach_exactly_half():
@@ -45,23 +45,23 @@ def test_rounded_weights_reach_exactly_half():
     thirds = distribution_of([1, 2, 3, 8], [1 / 3, 1 / 3, 1 / 3, 1])
     tenths = distribution_of(range(1, 11), [0.1] * 10)
 
-    assert weighted_median(thirds.ranks_R, thirds.weight_R) == 5.5
-    assert weighted_median(tenths.ranks_R, tenths.weight_R) == 5.5
+    assert weighted_median(thirds.ranks_K, thirds.weight_K) == 5.5
+    assert weighted_median(tenths.ranks_K, tenths.weight_K) == 5.5
 
 
 def test_a_median_is_found_among_many_tiny_weights():
-    weight_R = np.concatenate([[1.0], np.full(1000, 2.0**-45), [1.0 - 400 * 2.0**-45]])
+    weight_K = np.concatenate([[1.0], np.full(1000, 2.0**-45), [1.0 - 400 * 2.0**-45]])
 
     # the first and 300 tiny ones, up to 301, are exactly half: 1 + 300 t = 700 t + 1 - 400 t
-    assert weighted_median(np.arange(1.0, 1003.0), weight_R) == 301.5
+    assert weighted_median(np.arange(1.0, 1003.0), weight_K) == 301.5
 
 
 @given(st.lists(st.integers(1, 2**40), min_size=1, max_size=20).filter(lambda counts: any(n % 2 for n in counts)))
 def test_whole_numbers_of_queries_have_the_median_of_any_weights(counts):
-    values, weight_R = np.arange(1.0, 2.0 * len(counts), 2.0), np.array(counts, np.float64)
+    values, weight_K = np.arange(1.0, 2.0 * len(counts), 2.0), np.array(counts, np.float64)
 
     # half of an odd number is not whole: the general way
-    assert weighted_median(values, weight_R / 2) == weighted_median(values, weight_R)
+    assert weighted_median(values, weight_K / 2) == weighted_median(values, weight_K)
 
 
 @pytest.mark.parametrize("rank_type", RankType)
@@ -77,7 +77,7 @@ def test_histograms_give_ranks_exactly_or_within_the_bound(rank_type):
             doubled=rank_type is RankType.REALISTIC,
         )
         exact = np.unique(counts.doubled_rank(rank_type).numpy() / 2.0)
-        nearest = distribution.ranks_R[np.abs(distribution.ranks_R[:, None] - exact).argmin(0)]
+        nearest = distribution.ranks_K[np.abs(distribution.ranks_K[:, None] - exact).argmin(0)]
 
         assert (np.abs(nearest - exact) <= bound * exact).all()
         assert (distribution.num_queries, distribution.total_weight) == (500, 500)
