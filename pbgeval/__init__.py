@@ -103,3 +103,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if name not in _HOMES:
         raise AttributeError(f"module 'pbgeval' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, which are imported when they are first used."""
+    return sorted(__all__)

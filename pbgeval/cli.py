@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pbgeval.cluster.surroundings import PROCESS_ADVICE, is_lack_of_processes
+from pbgeval.command_line.examples import demo, template
 from pbgeval.command_line.imports import import_graph, import_model
 from pbgeval.command_line.options import (
     ConfigFile,
@@ -228,6 +229,8 @@ def submit(
 
 command("import-model")(import_model)
 command("import-graph")(import_graph)
+command()(demo)
+command()(template)
 command()(publish)
 command()(verify)
 

@@ -143,7 +143,12 @@ def blocks_of(page: str) -> Iterator[Block]:
 
 def pages() -> list[str]:
     """Return the pages that users read, as paths in the repository; decisions have no commands to paste."""
-    listed = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "benchmarks").rglob("*.md")]
+    listed = [
+        REPOSITORY / "README.md",
+        REPOSITORY / "PACKAGE.md",
+        REPOSITORY / "CONTRIBUTING.md",
+        *(REPOSITORY / "benchmarks").rglob("*.md"),
+    ]
     listed += [path for path in (REPOSITORY / "docs").rglob("*.md") if path.parent.name != "decisions"]
     generated = {"config.md", "metrics_list.md", "command_line.md", "python.md"}
     return sorted(path.relative_to(REPOSITORY).as_posix() for path in listed if path.name not in generated)

@@ -23,14 +23,12 @@ import torch
 from attrs import define, field
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SCRIPTS = REPOSITORY / "scripts"
-DEMO = REPOSITORY / "configs" / "demo"
-sys.path[:0] = [str(REPOSITORY), str(SCRIPTS)]
-import train_demo  # noqa: E402 - a program beside this one
-
+sys.path.insert(0, str(REPOSITORY))
 from benchmarks import machine  # noqa: E402
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation  # noqa: E402
+from pbgeval.examples.files import DEMO_GRAPH  # noqa: E402
 from pbgeval.notation import Bucket, Side  # noqa: E402
+from pbgeval.storage.edges import find_buckets  # noqa: E402
 
 PEER = REPOSITORY / ".venv-peers" / "torchbiggraph" / "bin"
 PROCESSED = re.compile(r"Processed (\d+) edges in ([-+.\deE]+) s")
@@ -88,7 +86,7 @@ def _options() -> argparse.Namespace:
 
 def _make_graph(folder: Path, options: argparse.Namespace) -> Path:
     """Write the quickstart's graph (or a tiny one) with a checkpoint."""
-    edges, types, epochs = DEMO / "train.tsv.gz", DEMO / "types.tsv", "5"
+    edges, types, epochs = DEMO_GRAPH / "train.tsv.gz", DEMO_GRAPH / "types.tsv", "5"
     if options.smoke:
         folder.parent.mkdir(exist_ok=True)
         edges, types, epochs = folder.parent / "train.tsv", folder.parent / "types.tsv", "1"
@@ -99,7 +97,7 @@ def _make_graph(folder: Path, options: argparse.Namespace) -> Path:
     partitions = ["--partitions", "function=4", "--partitions", "class=4"] if not options.smoke else []
     words = ["import-graph", "--output", folder, "--types", types, "--edges", f"train={edges}", "--quiet"]
     _run(sys.executable, "-m", "pbgeval", *words, *partitions)
-    train = (sys.executable, SCRIPTS / "train_demo.py", "--graph", folder, "--types", types)
+    train = (sys.executable, "-m", "pbgeval.examples.training", "--graph", folder, "--types", types)
     _run(*train, "--epochs", epochs)
     return folder
 
@@ -129,8 +127,9 @@ class Watched:
                 eval_num_uniform_negs=options.uniform_negs,
                 compare_with_training=compare,
             )
-            for bucket, edges in train_demo.read_buckets(folder / "train"):
-                self.held_out[Bucket(*bucket)] = self.monitors[compare].split(edges, bucket).held_out
+            for bucket, file in sorted(find_buckets(folder / "train", *schema.grid).items()):
+                edges = np.stack(file.read_ids(0, file.num_edges), axis=1)
+                self.held_out[bucket] = self.monitors[compare].split(edges, bucket).held_out
         self.num_edges = sum(map(len, self.held_out.values()))
         self._epoch = 0
         for compare in (False, True):  # start-up: compiled loops, the self-check of the kernels

@@ -2,7 +2,7 @@
 
 The description is model.json in the folder, or `model_options` in a config. What it does not say:
 
-    a folder with model.json     entity.npy and relation.npy, as scripts/export_libkge.py and export_pykeen.py write
+    a folder with model.json     entity.npy and relation.npy, as pbgeval/examples/export_*.py write
                                  them, and optional entities.tsv and relations.tsv: one label per line in the order of
                                  the rows, or id<TAB>label
     a KGEModel of PyG's          node_emb.weight, rel_emb.weight and their imaginary parts (torch_geometric.nn.kge 2.8)

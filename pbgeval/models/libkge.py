@@ -25,8 +25,8 @@ from pbgeval.storage.text import listed, one_line, plural
 KINDS = ("complex", "distmult", "transe", "rotate", "rescal", "simple", "cp")
 RECIPROCAL = ("reciprocal_relations_model", "inverse_relations_model")
 ADVICE = (
-    "in LibKGE's own environment `python scripts/export_libkge.py CHECKPOINT FOLDER` writes plain arrays, or set "
-    "trust_pickle = True to run whatever the file says"
+    "`kgeval-dist template export_libkge` prints a script for LibKGE's own environment that writes plain arrays; "
+    "or set trust_pickle = True to run whatever the file says"
 )
 _TABLES = {
     embedder: [

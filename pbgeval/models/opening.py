@@ -40,7 +40,7 @@ def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pi
         # A whole object of PyKEEN's classes, not tables: without PyKEEN there is nothing to read it into.
         raise StorageError(
             f"{pykeen}: expected {EXPECTED}, found a pickle, as PyKEEN saves its models: nothing was run; in PyKEEN's "
-            f"own environment `python scripts/export_pykeen.py {pykeen} FOLDER` writes plain arrays"
+            f"own environment `python -m pbgeval.examples.export_pykeen {pykeen} FOLDER` writes plain arrays"
         )
     if (path / INFO).is_file():
         return open_graphstorm(path, read_description(path, options or {}))

@@ -1,6 +1,6 @@
 """Reads templates of cluster jobs by the schemas of their systems; run by the peer's Python.
 
-Its command line: `.venv-peers/templates/bin/python cluster_templates.py SCRIPTS`. Writes JSON: by template, what its
+Its command line: `.venv-peers/templates/bin/python cluster_templates.py FOLDER`. Writes JSON: by template, what its
 schema does not know or refuses; and the commands that the hosts run.
 """
 
@@ -17,9 +17,9 @@ from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alph
 from sky.utils import schemas
 
 
-def main(scripts: Path) -> None:
+def main(folder: Path) -> None:
     """Check all of them."""
-    templates = {name: yaml.safe_load((scripts / name).read_text()) for name in KINDS}
+    templates = {name: yaml.safe_load((folder / name).read_text()) for name in KINDS}
     faults = {name: [*kind(templates[name])] for name, kind in KINDS.items()}
     [job] = templates["jobset.yaml"]["spec"]["replicatedJobs"]
     [container] = job["template"]["spec"]["template"]["spec"]["containers"]

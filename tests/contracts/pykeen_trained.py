@@ -3,7 +3,7 @@
 A part of pykeen_programs.py. Writes to FOLDER the triples (train.npy, valid.npy, test.npy: head, relation, tail), and
 for each model to FOLDER/NAME
 
-    exported/      plain arrays by scripts/export_pykeen.py, where we know the model's formula
+    exported/      plain arrays by pbgeval/examples/export_pykeen.py, where we know the model's formula
     metrics.json   {"theirs": {setting: flat metrics}, "ours": the same}
     ranks.npz      filtered ranks, each (2, test triples) for head and tail queries: theirs_optimistic,
                    theirs_pessimistic, ours_optimistic, ours_pessimistic; and from float64 scores the ranks if every
@@ -48,7 +48,7 @@ DIMENSION = 12
 
 def main(folder: Path) -> None:
     """Train, evaluate and write."""
-    export = runpy.run_path(str(REPOSITORY / "scripts" / "export_pykeen.py"))["main"]
+    export = runpy.run_path(str(REPOSITORY / "pbgeval" / "examples" / "export_pykeen.py"))["main"]
     exact = {}
     for name, (model_name, inverses, further) in MODELS.items():
         nations = Nations(create_inverse_triples=inverses)

@@ -20,7 +20,9 @@ PROGRAM = Path(__file__).with_name("cluster_templates.py")
 
 @pytest.fixture(scope="module")
 def found(peer: Callable[[str], Path]) -> dict[str, Any]:
-    return json.loads(run_program(peer("templates") / "python", PROGRAM, REPOSITORY / "scripts"))
+    return json.loads(
+        run_program(peer("templates") / "python", PROGRAM, REPOSITORY / "pbgeval" / "examples" / "cluster_jobs")
+    )
 
 
 def test_templates_are_of_their_schemas(found: dict[str, Any]) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from pbgeval.examples.demo import make_demo
+from pbgeval.examples.training import Training
+from pbgeval.progress import Observer
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
-from tests.kit.commands import REPOSITORY, run_main
-from tests.kit.groups import run_script
 from tests.pykeen_models import ENTITIES, NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal
 from tests.systems_reference import write_labels
 
@@ -36,14 +37,8 @@ def write_project(folder: Path) -> TinyCase:
 
 
 def write_demo(folder: Path) -> None:
-    """Write `configs/demo` and `demo` as scripts/quickstart leaves them, but for training: the model is random."""
-    source = REPOSITORY / "configs" / "demo"
-    shutil.copytree(source, folder / "configs" / "demo", ignore=shutil.ignore_patterns("__pycache__"))
-    edges = [word for name in ("train", "test") for word in ("--edges", f"{name}={source / name}.tsv.gz")]
-    partitions = [word for name in ("function", "class") for word in ("--partitions", f"{name}=4")]
-    types = ["--types", str(source / "types.tsv")]
-    assert run_main("import-graph", "--output=demo", *edges, *partitions, *types, "--quiet", cwd=folder).printed == ""
-    run_script(REPOSITORY / "scripts" / "train_demo.py", "--graph", "demo", "--epochs", 0, *types, cwd=folder)
+    """Write `demo` as `kgeval-dist demo` leaves it, but for training: the model is random."""
+    make_demo(folder / "demo", Observer(), str, Training(epochs=0))
 
 
 def write_labelled_edges(path: Path, num_edges: int, num_entities: int, num_relations: int, seed: int) -> np.ndarray:
@@ -84,7 +79,7 @@ def write_untrained_model(graph: Path, num_relations: int) -> Path:
 
 
 def write_pykeen_arrays(folder: Path) -> None:
-    """Write the stand-in for a PyKEEN model as `scripts/export_pykeen.py` writes one."""
+    """Write the stand-in for a PyKEEN model as `pbgeval/examples/export_pykeen.py` writes one."""
     folder.mkdir()
     (folder / "model.json").write_text('{"model": "distmult", "reciprocal": false, "norm": 1}', encoding="utf-8")
     np.save(folder / "entity.npy", ENTITIES.astype(np.float32))

@@ -5,6 +5,7 @@ But for the one that names a partition and an account.
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,16 +13,16 @@ import pytest
 from attrs import evolve
 
 from tests.clusters import CaseAndResult, Slurm
-from tests.kit.commands import COMMAND, REPOSITORY, numbers_of, run_of
+from tests.kit.commands import COMMAND, numbers_of, run_of
 from tests.pages import blocks_of
 
 pytestmark = pytest.mark.slurm
 
 
 def paste(slurm: Slurm, first_word: str, folder: Path) -> str:
-    """Paste the only block of docs/cluster.md that needs Slurm and begins so; return what it prints."""
+    """Paste the only block of docs/cluster.md that needs Slurm and has a line that begins so; return what it prints."""
     needing = [block for block in blocks_of("docs/cluster.md") if block.needs == "Slurm"]
-    (block,) = [block for block in needing if block.text.startswith(f"{first_word} ")]
+    (block,) = [block for block in needing if re.search(rf"^{first_word} ", block.text, re.MULTILINE)]
     path = f"{COMMAND.parent}:{slurm.environment['PATH']}"
     on_the_cluster = evolve(slurm, environment={**slurm.environment, "PATH": path})
     done = on_the_cluster.run("bash", "-c", f"set -eu\n{block.text}", cwd=folder)
@@ -40,7 +41,6 @@ def test_srun_of_the_page_about_clusters(roomy_slurm: Slurm, evaluated: CaseAndR
 
 def test_sbatch_of_the_page_about_clusters(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
     case = shutil.copytree(evaluated.case.root, tmp_path / "case")
-    shutil.copy(REPOSITORY / "scripts" / "slurm.sbatch", case)
 
     assert slurm.end_of(paste(slurm, "sbatch", case).split()[-1]) == "COMPLETED 0:0"
     assert run_of(case / "results" / "mine")["num_workers"] == 2

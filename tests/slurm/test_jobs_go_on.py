@@ -14,6 +14,7 @@ from subprocess import PIPE
 
 import pytest
 
+from pbgeval.examples.files import TEMPLATES
 from tests.clusters import NUM_UNITS, Slurm, stop, stop_until_ended, wait_until, wait_until_begun, writers
 from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, journaled_units, metrics_of, numbers_of, unit_log
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 # By its looks at jobs now and then, Slurm's warning comes up to half a minute early.
 SECONDS_EARLY = 40
-TEMPLATE = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
+TEMPLATE = TEMPLATES["slurm"].path
 
 
 @contextmanager

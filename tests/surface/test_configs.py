@@ -28,7 +28,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_an_example_config_runs(config: str, setting: str, demo: Path, tmp_path: Path) -> None:
     output = tmp_path / "output"
-    run = ("run", f"../configs/demo/{config}", "--output", str(output), "-p", setting, "--workers", "1")
+    run = ("run", f"{config}", "--output", str(output), "-p", setting, "--workers", "1")
 
     assert run_main(*run, cwd=demo).status == 0
     document = metrics_of(output)

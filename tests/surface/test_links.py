@@ -15,7 +15,7 @@ _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _OUTSIDE = re.compile(r"[a-z]+:")  # https:, mailto:
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
-_PATH = re.compile(r"`((?:docs|scripts|configs|benchmarks|tests|pbgeval)/[\w./-]+)`")
+_PATH = re.compile(r"`((?:docs|scripts|docker|benchmarks|tests|pbgeval)/[\w./-]+)`")
 
 
 @functools.cache

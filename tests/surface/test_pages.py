@@ -50,7 +50,7 @@ _COMMAND = re.compile(r"^\s*(\$ )?(kgeval-dist|torchrun|srun|sbatch|mpirun|pip|p
 
 # Calls of ours, also by torchrun and srun, up to where a shell ends them; files and modules of the repository.
 _CALL = re.compile(r"(?:kgeval-dist|torchrun .*-m +pbgeval)(?=\s)([^\n;|&)>]*)")
-_FILE = re.compile(r"(?<![\w./])(?:scripts|benchmarks|configs)/[\w./-]+")
+_FILE = re.compile(r"(?<![\w./])(?:scripts|benchmarks)/[\w./-]+")
 _MODULE = re.compile(r"-m ((?:scripts|benchmarks)\.[\w.]+)")
 _EXTRAS = re.compile(r"(?:pbgeval|\.)\[([a-z][\w,]*)\]'")
 

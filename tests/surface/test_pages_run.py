@@ -18,7 +18,7 @@ import torch
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.notation import Bucket, Side
 from tests.kit.case import TinyCase
-from tests.kit.commands import REPOSITORY, evaluated, metrics_of
+from tests.kit.commands import evaluated, metrics_of
 from tests.kit.projects import (
     pykeen_names,
     write_demo,
@@ -138,10 +138,16 @@ def readme(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     assert (len(names["results"].to_df()), len(list(Path("results").glob("eval-*")))) == (297, 4)
 
 
+@given("PACKAGE.md")
+def package(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    write_project(Path.cwd())
+    write_demo(Path.cwd())
+    yield vectors_and_edges()
+    assert metrics_of(Path("demo") / "results")["complete"]
+
+
 @given("docs/tutorial.md")
 def tutorial(patch: pytest.MonkeyPatch) -> Iterator[Names]:
-    for name in ("scripts", "configs"):
-        Path(name).symlink_to(REPOSITORY / name)
     yield {}
     document = metrics_of(Path("result"))  # in the folder to which the page has changed
     assert (document["filter"], document["num_edges"]) == ("filtered", 2123)

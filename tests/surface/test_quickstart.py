@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pbgeval.examples.files import DEMO_GRAPH
 from tests.kit.commands import COMMAND, REPOSITORY, run_program
 
 _ROW = re.compile(r"^│ ([^│]+?) +│(.+)│$", re.MULTILINE)
@@ -29,8 +30,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(REPOSITORY / name, folder)
-    for name in ("configs", "scripts"):
-        shutil.copytree(REPOSITORY / name, folder / name)
+    shutil.copytree(REPOSITORY / "scripts", folder / "scripts")
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     for name, program in (("python", sys.executable), ("kgeval-dist", COMMAND)):
@@ -58,4 +58,4 @@ def test_the_quickstart_ends_with_the_table_of_the_readme(checkout: Path) -> Non
 
 
 def test_the_demo_graph_is_small_enough_for_the_repository() -> None:
-    assert sum(path.stat().st_size for path in (REPOSITORY / "configs" / "demo").iterdir() if path.is_file()) < 300_000
+    assert sum(path.stat().st_size for path in DEMO_GRAPH.iterdir() if path.is_file()) < 300_000

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 from tests.kit.commands import REPOSITORY, start
@@ -18,6 +20,10 @@ MACHINE_PATH = re.compile(r"/(wor[k]|far[m]|roo[t])/|/hom[e]/\w+/")
 REGISTRY_HOST = re.compile(
     r"py[p]i\.org|python[h]osted\.org|download\.py[t]orch\.org|ana[c]onda\.(org|com)|docker[.]io|gh[c]r\.io|qua[y]\.io"
 )
+
+
+def version_of_package() -> str:
+    return str(runpy.run_path(str(REPOSITORY / "pbgeval" / "version.py"))["__version__"])
 
 
 def repository_files() -> list[Path]:
@@ -73,8 +79,58 @@ def test_setup_is_one_call_and_tools_are_no_extras() -> None:
     assert set(made["project"]["optional-dependencies"]).isdisjoint(made["dependency-groups"])
 
 
+def test_the_page_of_the_package_has_no_relative_link() -> None:
+    """An index shows it without the files that are beside it."""
+    links = re.findall(r"\]\(([^)\s]+)\)", (REPOSITORY / "PACKAGE.md").read_text(encoding="utf-8"))
+
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+# Schema 1.2.0 of the Citation File Format: required keys, and those that we use.
+CITATION = {"cff-version", "message", "title", "authors"}
+CITED = CITATION | {"type", "abstract", "version", "license", "keywords"}
+
+
+def test_the_citation_is_of_its_schema_and_agrees_with_the_package() -> None:
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert citation["cff-version"] == "1.2.0"
+    assert CITATION <= citation.keys() <= CITED
+    assert citation["type"] in {"software", "dataset"}
+    assert all(author.keys() == {"name"} for author in citation["authors"]), "an entity has a name"
+    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
+    assert (citation["license"], citation["keywords"]) == (project["license"], project["keywords"])
+    assert citation["version"] == version_of_package()
+
+
+DOCKERFILES = sorted((REPOSITORY / "docker").glob("*.Dockerfile"))
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
+def test_a_dockerfile_copies_what_exists_and_runs_the_command(path: Path) -> None:
+    """It is linted, not built: there is no container engine here."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    instructions = [line.split(" ", 1) for line in text.splitlines() if re.match("[A-Z]+ ", line)]
+    copied = [name for kind, words in instructions if kind == "COPY" for name in words.split()[:-1]]
+    made = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = re.search(r'"\.\[([\w,]+)\]"', text)
+    shown = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+
+    assert {"pyproject.toml", "setup.py", made["project"]["readme"], "constraints.txt", "pbgeval"} <= set(copied)
+    assert [name for name in copied if not (REPOSITORY / name).exists() or f"!{name}" not in shown] == []
+    assert extras is not None
+    assert set(extras[1].split(",")) <= made["project"]["optional-dependencies"].keys()
+    assert ["ENTRYPOINT", '["kgeval-dist"]'] in instructions
+    assert ["FROM", "python:3.11-slim"] in instructions, "the Python of constraints.txt"
+    pinned = re.search(r"^torch==(\S+)$", (REPOSITORY / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert pinned is not None
+    assert set(re.findall(r"torch==([\d.]+)", text)) <= {pinned[1]}
+    assert start([Path(sys.executable).parent / "hadolint", "--no-color", path], REPOSITORY).printed == ""
+
+
 def test_the_version_stands_in_one_place_and_in_the_changelog() -> None:
-    version = runpy.run_path(str(REPOSITORY / "pbgeval" / "version.py"))["__version__"]
+    version = version_of_package()
 
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
     assert "## [Unreleased]" in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")

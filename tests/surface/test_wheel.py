@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import pbgeval
-from tests.installed_wheel import Built, InstalledWheel, build_wheel
+from tests.installed_wheel import Built, InstalledWheel, build_wheel, requirements_of
 from tests.kit.case import TinyCase
-from tests.kit.commands import REPOSITORY, evaluated, numbers_of, start
+from tests.kit.commands import REPOSITORY, evaluated, metrics_of, numbers_of, start
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +32,13 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+def documents() -> set[Path]:
+    """Return the pages and pictures of docs/, without those that are made of the code."""
+    found = {path for path in (REPOSITORY / "docs").rglob("*") if path.suffix in {".md", ".png", ".svg"}}
+    made = {path for path in found if path.parent.name == "reference" and path.name != "output_files.md"}
+    return found - made
+
+
 def metadata(wheel: Path, name: str = "METADATA") -> email.message.Message:
     return email.parser.Parser().parsestr(contents(wheel)[f"{DIST_INFO}/{name}"].decode())
 
@@ -42,6 +49,8 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built: Built
 
     assert files_of_package() == package
     assert {"pbgeval/py.typed", "pbgeval/__main__.py", "pbgeval/scoring/chain_kernels.py"} < package
+    examples = {"demo_graph/train.tsv.gz", "demo_graph/eval.py", "cluster_jobs/slurm.sbatch", "export_libkge.py"}
+    assert {f"pbgeval/examples/{name}" for name in examples} < package
     page = {name for name in package if name.startswith("pbgeval/report/templates/") and not name.endswith(".py")}
     assert {PurePosixPath(name).suffix for name in page} == {".html", ".css", ".js"}
     assert [name for name in package if found[name] != (REPOSITORY / name).read_bytes()] == []
@@ -61,7 +70,8 @@ def test_the_wheel_says_what_it_is(built: Built) -> None:
     assert (said["License-Expression"] or said["License"]) == "BSD-3-Clause"
     licenses = [data for name, data in contents(built.wheel).items() if name.endswith("/LICENSE")]
     assert [(REPOSITORY / "LICENSE").read_bytes()] == licenses
-    assert (REPOSITORY / "README.md").read_text(encoding="utf-8").strip() == str(said.get_payload()).strip()
+    assert (REPOSITORY / "PACKAGE.md").read_text(encoding="utf-8").strip() == str(said.get_payload()).strip()
+    assert said["Keywords"].split(",")[0] == "knowledge graph embedding"
     classifiers = set(said.get_all("Classifier") or [])
     assert {"Typing :: Typed", "Environment :: Console", "Programming Language :: Python :: 3.11"} < classifiers
     assert (metadata(built.wheel, "WHEEL")["Root-Is-Purelib"], built.wheel.stem[-12:]) == ("true", "py3-none-any")
@@ -78,7 +88,8 @@ def test_the_source_distribution_makes_the_same_wheel(built: Built, tmp_path: Pa
         }
         found = {name: file.read() for name, file in members.items() if file is not None}
 
-    own = {"LICENSE", "README.md", "CHANGELOG.md", "constraints.txt", "pyproject.toml", "setup.py"}
+    own = {"LICENSE", "README.md", "PACKAGE.md", "CHANGELOG.md", "CITATION.cff", "constraints.txt", "pyproject.toml"}
+    own |= {"setup.py"} | {path.relative_to(REPOSITORY).as_posix() for path in documents()}
     made = {name for name in found if name in ("PKG-INFO", "setup.cfg") or name.startswith("pbgeval.egg-info/")}
     assert files_of_package() | own | {"MANIFEST.in"} == set(found) - made
     assert [name for name in own if found[name] != (REPOSITORY / name).read_bytes()] == []
@@ -94,6 +105,35 @@ def test_an_installed_wheel_evaluates_like_the_checkout(installed: InstalledWhee
     assert done.printed == ""
     evaluated(case)
     assert numbers_of(case.root / "output") == numbers_of(tmp_path / "out")
+
+
+def test_an_installed_wheel_makes_the_demo_and_evaluates_it(installed: InstalledWheel, tmp_path: Path) -> None:
+    """The figures are those of the quickstart's table."""
+    with_import = ["env", f"PYTHONPATH={installed.libraries_of('import')}", installed.folder / "bin" / "kgeval-dist"]
+    made = start([*with_import, "demo", "mine", "--quiet"], tmp_path)
+    done = installed.run("run", "mine/eval.py", "--output", "result", "--quiet", cwd=tmp_path, program="kgeval-dist")
+
+    assert (made.printed, done.printed) == ("", "")
+    assert metrics_of(tmp_path / "result")["headline"] == "realistic"
+    mrr = metrics_of(tmp_path / "result")["metrics"]["both.realistic.mean_reciprocal_rank"]
+    assert mrr == pytest.approx(0.1638, abs=0.0005)
+
+
+def test_an_environment_with_the_lowest_versions_keeps_them(built: Built, tmp_path: Path) -> None:
+    """Only what pip reads of installed packages is there, so that nothing is fetched."""
+    environment = tmp_path / "environment"
+    start([sys.executable, "-m", "venv", "--without-pip", environment], tmp_path)
+    [site_packages] = environment.glob("lib/python*/site-packages")
+    for requirement in requirements_of(built.wheel):
+        [lowest] = requirement.specifier
+        found = site_packages / f"{requirement.name}-{lowest.version}.dist-info"
+        found.mkdir()
+        text = f"Metadata-Version: 2.1\nName: {requirement.name}\nVersion: {lowest.version}\n"
+        (found / "METADATA").write_text(text, encoding="utf-8")
+    install = ["install", "--dry-run", "--no-index", "--disable-pip-version-check", built.wheel]
+    done = start([sys.executable, "-m", "pip", "--python", environment / "bin" / "python", *install], tmp_path)
+
+    assert done.out.splitlines()[-1] == f"Would install {DIST_INFO.removesuffix('.dist-info')}", done
 
 
 def test_a_program_that_uses_an_installed_wheel_is_checked_against_its_types(

@@ -107,7 +107,7 @@ def test_the_command_refuses_a_hostile_file_in_one_line_and_runs_nothing(tmp_pat
     fault = run_main("import-model", "x.pt", "--output", "converted", cwd=tmp_path).fault
 
     system = "found: a pickle that calls posix.system: nothing was run"
-    assert lacking(fault, system, "trust_pickle = True", "scripts/export_libkge.py") == []
+    assert lacking(fault, system, "trust_pickle = True", "kgeval-dist template export_libkge") == []
     assert ("weights_only" in fault, os.listdir()) == (False, ["x.pt"])
 
 

@@ -175,7 +175,7 @@ def test_the_export_script_writes_arrays_that_rank_alike(
     model = LibkgeCheckpoint(tmp_path / "x.pt", "transe", norm=1, reciprocal=reciprocal)
     let_import_libkge(monkeypatch)
     monkeypatch.setattr(sys, "argv", ["export_libkge.py", str(model.path), str(tmp_path / "arrays")])
-    runpy.run_path(str(REPOSITORY / "scripts" / "export_libkge.py"), run_name="__main__")
+    runpy.run_path(str(REPOSITORY / "pbgeval" / "examples" / "export_libkge.py"), run_name="__main__")
     edges = some_edges(37, 3, 12, seed=9)
 
     evaluated(tmp_path / "arrays", {}, edges, edges, tmp_path / "out")
@@ -419,7 +419,8 @@ def test_what_is_wrong_with_a_checkpoint_is_named(saved: Any, fault: str, tmp_pa
 
 def test_a_model_that_pykeen_saved_is_refused_and_the_way_round_is_named(tmp_path: Path) -> None:
     (tmp_path / "trained_model.pkl").write_bytes(b"cos\nsystem\n(S'touch it_ran'\ntR.")
-    fault = r"trained_model.pkl: .*nothing was run; in .* `python scripts/export_pykeen.py .*trained_model.pkl FOLDER`"
+    command = r"`python -m pbgeval.examples.export_pykeen .*trained_model.pkl FOLDER`"
+    fault = rf"trained_model.pkl: .*nothing was run; in .* {command}"
 
     for path in (tmp_path, tmp_path / "trained_model.pkl"):
         for trusted in (False, True):
@@ -437,7 +438,7 @@ def test_the_export_scripts_refuse_a_norm_that_has_no_comparator(
     config = SimpleNamespace(options={"model": "transe", "transe": {"l_norm": 1.5}})
     for script, saved in (("pykeen", model), ("libkge", {"config": config})):
         monkeypatch.setattr(torch, "load", lambda *_, saved=saved, **__: saved)
-        main = runpy.run_path(str(REPOSITORY / "scripts" / f"export_{script}.py"))["main"]
+        main = runpy.run_path(str(REPOSITORY / "pbgeval" / "examples" / f"export_{script}.py"))["main"]
         with pytest.raises(SystemExit, match=r"x.pt: expected .*norm 1 or 2"):
             main(str(tmp_path / "x.pt"), str(tmp_path / "out"))
 

@@ -1,22 +1,17 @@
-"""scripts/train_demo.py: its files. That it learns is seen in the table of tests/surface/test_quickstart.py."""
+"""pbgeval.examples.training: its files. That it learns is seen in the table of tests/surface/test_quickstart.py."""
 
-import importlib
 import itertools
 import json
 import re
-import sys
 from pathlib import Path
 
 import h5py
 import pytest
 
+from pbgeval.examples import training
 from pbgeval.monitor.records import read_history
 from tests.kit.commands import run_main
 from tests.kit.groups import run_script
-
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-sys.path.insert(0, str(SCRIPTS))
-train_demo = importlib.import_module("train_demo")
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +35,11 @@ def trained(folder):
 
 def train(folder: Path, *flags) -> None:
     graph = ("--graph", folder, "--types", folder.parent / "types.tsv")
-    run_script(SCRIPTS / "train_demo.py", *graph, "--epochs", 2, *flags, cwd=folder)
+    run_script(Path(training.__file__), *graph, "--epochs", 2, *flags, cwd=folder)
 
 
 def load(folder: Path):
-    return train_demo.load_graph(folder, folder.parent / "types.tsv")
+    return training.load_graph(folder, folder.parent / "types.tsv")
 
 
 @pytest.mark.slow
@@ -86,7 +81,7 @@ def test_another_output_folder_gets_the_same_checkpoint(trained, tmp_path):
 def test_a_share_of_the_edges_is_held_out_and_watched(trained, tmp_path):
     history = read_history(trained / "monitor", pytest.fail)
     graph = load(trained)
-    _, rest = train_demo.make_monitor(graph, tmp_path, 0.05, 0)
+    _, rest = training.make_monitor(graph, tmp_path, 0.05, 0)
 
     assert (len(history.passes), len(graph.edges_E3) - history.passes[0].average.count) == (2, len(rest.edges_E3))
     first, last = (of.details for of in history.passes)

@@ -229,11 +229,13 @@ def test_the_export_scripts_keep_every_label(tmp_path: Path, monkeypatch: pytest
         folder.mkdir()
     write_as_pykeen(tmp_path / "saved" / "entity_to_id.tsv.gz", LABELS)
     write_as_pykeen(tmp_path / "saved" / "relation_to_id.tsv.gz", LABELS[::-1])
-    runpy.run_path(str(REPOSITORY / "scripts" / "export_pykeen.py"))["write_labels"](tmp_path / "saved", out)
+    runpy.run_path(str(REPOSITORY / "pbgeval" / "examples" / "export_pykeen.py"))["write_labels"](
+        tmp_path / "saved", out
+    )
     assert [read_labels(out / f"{table}.tsv") for table in ("entities", "relations")] == [LABELS, LABELS[::-1]]
 
     path = packaged(tmp_path / "x.pt", {"entity_ids": ['"q"', "a\tb", "c\nd"], "relation_ids": ["", "NA"]})
-    export = runpy.run_path(str(REPOSITORY / "scripts" / "export_libkge.py"))["main"]
+    export = runpy.run_path(str(REPOSITORY / "pbgeval" / "examples" / "export_libkge.py"))["main"]
     let_import_libkge(monkeypatch)
     export(str(path), str(tmp_path / "exported"))
     model = open_model(tmp_path / "exported")

@@ -1,4 +1,4 @@
-"""Write a PyKEEN model as plain arrays, in PyKEEN's own environment: python export_pykeen.py MODEL FOLDER.
+"""Write a PyKEEN model as plain arrays, in PyKEEN's environment: python -m pbgeval.examples.export_pykeen MODEL FOLDER.
 
 MODEL is trained_model.pkl of `save_to_directory`; labels are taken from training_triples beside it. It unpickles the
 model, which runs what the file says: only for files of your own. The folder is then a `model` for kgeval-dist (its
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # where pbgeval is not installed
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # where pbgeval is not installed
 
 from pbgeval.models.formulas import Formula
 from pbgeval.models.labels import OF_ENTITIES, OF_RELATIONS, read_labels

@@ -1,9 +1,9 @@
-"""A config file of PyTorch-BigGraph, as `torchbiggraph_train` reads it. Run it in the folder `demo`."""
+"""A config file of PyTorch-BigGraph, as `torchbiggraph_train` reads it. Run it in this folder."""
 
 
 def get_torchbiggraph_config():  # noqa: ANN201 - PBG's own signature
     """Return PBG's settings. Relative paths start at the working directory, as in PBG."""
-    with open("../configs/demo/types.tsv") as file:
+    with open("types.tsv") as file:
         relations = [line.split() for line in file]
     return {
         "entities": {

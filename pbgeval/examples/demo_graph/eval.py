@@ -16,10 +16,10 @@ def get_config() -> EvalConfig:
         relations=[
             RelationSchema(name=name, lhs=lhs, rhs=rhs, operator="complex_diagonal") for name, lhs, rhs in relations
         ],
-        entity_path="../../demo/entity",
-        edge_paths=["../../demo/test"],
-        train_paths=["../../demo/train"],
-        checkpoint_path="../../demo/checkpoint",
+        entity_path="entity",
+        edge_paths=["test"],
+        train_paths=["train"],
+        checkpoint_path="checkpoint",
         dimension=64,
         comparator="dot",
         global_emb=False,

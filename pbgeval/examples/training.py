@@ -1,6 +1,6 @@
 """Train ComplEx embeddings on a graph that `kgeval-dist import-graph` wrote, and save a PyTorch-BigGraph checkpoint.
 
-    python scripts/train_demo.py --graph demo --types configs/demo/types.tsv
+    python -m pbgeval.examples.training --graph demo --types demo/types.tsv
 
 A small trainer, not a fast one: ComplEx with PyTorch-BigGraph's conventions (the operator acts on the right-hand side),
 a softmax loss over negatives that the edges of a chunk share, and Adagrad. It computes in float64, so that every
@@ -15,18 +15,24 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
-import h5py
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
-from pbgeval.notation import Side
+from pbgeval.errors import EvalError
+from pbgeval.monitor.monitor import Monitor
+from pbgeval.monitor.schema import ModelSchema, ModelTensors, MonitoredRelation
+from pbgeval.notation import Bucket, Side
+from pbgeval.storage.arrays import TensorRows
+from pbgeval.storage.checkpoint_files import write_embeddings, write_model
+from pbgeval.storage.edges import find_buckets
+from pbgeval.storage.writing import write_atomically
 
 CHUNK_SIZE = 100  # edges of one relation that share their negatives
 CHUNKS_PER_BATCH = 10
@@ -46,7 +52,7 @@ class Graph:
     relations: list[tuple[str, str, str]]  # name, lhs type, rhs type
     first_row: dict[tuple[str, int], int]  # of each (type, partition)
     edges_E3: Tensor  # lhs row, relation, rhs row
-    buckets: dict[tuple[int, int], Tensor]  # (E, 3) as in the files: rows within partitions
+    buckets: dict[Bucket, Tensor]  # (E, 3) as in the files: rows within partitions
 
     @property
     def num_rows(self) -> int:
@@ -59,21 +65,12 @@ class Graph:
         return torch.tensor([(self.first_row[name, 0], sum(self.sizes[name])) for name in types])
 
 
-def read_buckets(folder: Path) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-    """Yield each bucket's partitions and its edges: int64 (E, 3), rows within the partitions."""
-    for path in sorted(folder.glob("edges_*_*.h5")):
-        lhs_partition, rhs_partition = (int(part) for part in path.stem.split("_")[1:])
-        with h5py.File(path, "r") as file:
-            columns = [file[name][:].astype(np.int64) for name in ("lhs", "rel", "rhs")]
-        yield (lhs_partition, rhs_partition), np.stack(columns, axis=1)
-
-
 def load_graph(folder: Path, types_path: Path | None = None) -> Graph:
     """Read the entities and the edges in `train`; without a file of types all entities have one type."""
     sizes = json.loads((folder / "import.json").read_text(encoding="utf-8"))["entities"]
     names = json.loads((folder / "entity" / "dynamic_rel_names.json").read_text(encoding="utf-8"))
     if types_path is None and len(sizes) > 1:
-        raise SystemExit(f"--types: give the file of the entity types ({', '.join(sizes)}) that each relation connects")
+        raise EvalError(f"--types: give the file of the entity types ({', '.join(sizes)}) that each relation connects")
     types_of = {name: (next(iter(sizes)),) * 2 for name in names}
     if types_path is not None:
         lines = [line.split("\t") for line in types_path.read_text(encoding="utf-8").splitlines() if line]
@@ -85,13 +82,15 @@ def load_graph(folder: Path, types_path: Path | None = None) -> Graph:
             first_row[entity_type, partition] = next_row
             next_row += size
     buckets, edges = {}, []
-    for (lhs_partition, rhs_partition), bucket in read_buckets(folder / "train"):
-        buckets[lhs_partition, rhs_partition] = torch.from_numpy(bucket.copy())
+    num_partitions = max(map(len, sizes.values()))
+    for bucket, file in sorted(find_buckets(folder / "train", num_partitions, num_partitions).items()):
+        rows = np.stack(file.read_ids(0, file.num_edges), axis=1)
+        buckets[bucket] = torch.from_numpy(rows.copy())
         # A type with one partition is in partition 0 of every bucket.
-        for column, side, partition in ((0, 1, lhs_partition), (2, 2, rhs_partition)):
+        for column, side, partition in ((0, 1, bucket.lhs), (2, 2, bucket.rhs)):
             starts = [first_row.get((relation[side], partition), 0) for relation in relations]
-            bucket[:, column] += np.array(starts)[bucket[:, 1]]
-        edges.append(torch.from_numpy(bucket))
+            rows[:, column] += np.array(starts)[rows[:, 1]]
+        edges.append(torch.from_numpy(rows))
     return Graph(folder, sizes, relations, first_row, torch.cat(edges), buckets)
 
 
@@ -244,22 +243,69 @@ def save(model: Model, graph: Graph, folder: Path, version: int) -> None:
         "num_batch_negs": CHUNK_SIZE,
         "num_uniform_negs": NUM_UNIFORM_NEGS,
     }
-    config_json = json.dumps(config, indent=4)
-    (folder / "config.json").write_text(config_json, encoding="utf-8")
+    write_atomically(folder / "config.json", json.dumps(config, indent=4))
     tensors = model_tensors(model, graph)
     for (entity_type, partition), rows_ND in tensors.tables.items():
-        with h5py.File(folder / f"embeddings_{entity_type}_{partition}.v{version}.h5", "w") as file:
-            file.attrs.update({"format_version": 1, "config/json": config_json})
-            file.create_dataset("embeddings", data=rows_ND.float().numpy())
-    with h5py.File(folder / f"model.v{version}.h5", "w") as file:
-        file.attrs.update({"format_version": 1, "config/json": config_json})
-        for (relation, _), parameters in tensors.operators.items():
-            for name, values in parameters.items():
-                dataset = file.create_dataset(
-                    f"model/relations/{relation}/operator/rhs/{name}", data=values.float().numpy()
-                )
-                dataset.attrs["state_dict_key"] = f"rhs_operators.{relation}.{name}"
-    (folder / "checkpoint_version.txt").write_text(f"{version}\n", encoding="utf-8")
+        write_embeddings(folder, entity_type, partition, version, TensorRows(rows_ND.float()))
+    write_model(folder, version, tensors.operators, dynamic=False)
+    write_atomically(folder / "checkpoint_version.txt", f"{version}\n")
+
+
+@contextlib.contextmanager
+def reproducible() -> Iterator[None]:
+    """Compute in float64, on one thread, by kernels that give the same bits each time; then as before."""
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    torch.use_deterministic_algorithms(True)
+    torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call]  # unset, it warns
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        torch.use_deterministic_algorithms(deterministic)
+
+
+@attrs.frozen(kw_only=True)
+class Training:
+    """How a model is trained."""
+
+    epochs: int = 5
+    dimension: int = 64  # an even number: half of the numbers are real parts, half imaginary parts
+    seed: int = 0
+    eval_fraction: float = 0.05  # share of edges that the monitor holds out
+
+
+def train(
+    folder: Path, types_path: Path | None, output: Path, training: Training, tell: Callable[[str], object]
+) -> None:
+    """Train on the edges in `folder/train`; write `output/checkpoint` and `output/monitor`.
+
+    Args:
+        folder: what `kgeval-dist import-graph` wrote.
+        types_path: the file that `import-graph --types` had, if any.
+        output: where the checkpoint and the records of the monitor go.
+        training: how.
+        tell: is given a line after each epoch.
+
+    Raises:
+        EvalError: the graph cannot be read, or the model not written.
+    """
+    with reproducible():
+        graph = load_graph(folder, types_path)
+        generator = torch.Generator().manual_seed(training.seed)
+        model = Model(graph.num_rows, len(graph.relations), training.dimension, generator)
+        records = output / "monitor"
+        shutil.rmtree(records, ignore_errors=True)  # of an earlier training
+        monitor, graph = make_monitor(graph, records, training.eval_fraction, training.seed)
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=LEARNING_RATE)
+        start = time.perf_counter()
+        for epoch in range(1, training.epochs + 1):
+            told = watched_epoch(monitor, epoch, model, graph, optimizer, generator)
+            tell(f"epoch {epoch:2d} of {training.epochs}: {told}, {time.perf_counter() - start:.1f} s")
+        save(model, graph, output / "checkpoint", version=training.epochs)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -287,23 +333,17 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Load, train, save."""
     arguments = parse_arguments()
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    torch.use_deterministic_algorithms(True)
-    torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call]  # unset, it warns
-    graph = load_graph(arguments.graph, arguments.types)
-    generator = torch.Generator().manual_seed(arguments.seed)
-    model = Model(graph.num_rows, len(graph.relations), arguments.dimension, generator)
     output = arguments.output or arguments.graph
-    records = output / "monitor"
-    shutil.rmtree(records, ignore_errors=True)  # of an earlier training
-    monitor, graph = make_monitor(graph, records, arguments.eval_fraction, arguments.seed)
-    optimizer = torch.optim.Adagrad(model.parameters(), lr=LEARNING_RATE)
-    start = time.perf_counter()
-    for epoch in range(1, arguments.epochs + 1):
-        told = watched_epoch(monitor, epoch, model, graph, optimizer, generator)
-        print(f"epoch {epoch:2d} of {arguments.epochs}: {told}, {time.perf_counter() - start:.1f} s", flush=True)
-    save(model, graph, output / "checkpoint", version=arguments.epochs)
+    training = Training(
+        epochs=arguments.epochs,
+        dimension=arguments.dimension,
+        seed=arguments.seed,
+        eval_fraction=arguments.eval_fraction,
+    )
+    try:
+        train(arguments.graph, arguments.types, output, training, lambda line: print(line, flush=True))
+    except EvalError as error:
+        sys.exit(str(error))
     print(f"checkpoint written to {output / 'checkpoint'}")
 
 
