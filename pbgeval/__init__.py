@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from pbgeval.monitor.schema import ModelSchema, ModelTensors, MonitoredRelation
     from pbgeval.notation import Side
     from pbgeval.progress import Observer
+    from pbgeval.report.comparing_many import compare_runs
     from pbgeval.report.comparison import Comparison, compare
+    from pbgeval.report.many_runs import ManyRuns
     from pbgeval.report.report import Report
     from pbgeval.scoring.block_scorer import Scorer
     from pbgeval.stats.ranks import from_scores
@@ -43,6 +45,7 @@ __all__ = [
     "EntitySchema",
     "EvalConfig",
     "EvalError",
+    "ManyRuns",
     "ModelSchema",
     "ModelTensors",
     "Monitor",
@@ -58,6 +61,7 @@ __all__ = [
     "__version__",
     "batch_scorer",
     "compare",
+    "compare_runs",
     "edge_scorer",
     "evaluate",
     "evaluate_triples",
@@ -74,6 +78,7 @@ _HOMES = {
     "EntitySchema": "pbgeval.config",
     "EvalConfig": "pbgeval.config",
     "EvalError": "pbgeval.errors",
+    "ManyRuns": "pbgeval.report.many_runs",
     "ModelSchema": "pbgeval.monitor.schema",
     "ModelTensors": "pbgeval.monitor.schema",
     "Monitor": "pbgeval.monitor.monitor",
@@ -88,6 +93,7 @@ _HOMES = {
     "TensorBoardSink": "pbgeval.monitor.records",
     "batch_scorer": "pbgeval.models.functions",
     "compare": "pbgeval.report.comparison",
+    "compare_runs": "pbgeval.report.comparing_many",
     "edge_scorer": "pbgeval.models.functions",
     "evaluate": "pbgeval.evaluation",
     "evaluate_triples": "pbgeval.evaluation",

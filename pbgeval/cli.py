@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pbgeval.cluster.surroundings import PROCESS_ADVICE, is_lack_of_processes
+from pbgeval.command_line.comparing import compare
 from pbgeval.command_line.examples import demo, template
 from pbgeval.command_line.imports import import_graph, import_model
 from pbgeval.command_line.options import (
@@ -41,7 +42,6 @@ from pbgeval.command_line.options import (
     Workers,
     app,
     command,
-    options_in_place_of,
     refuse_misplaced,
     usage_line,
 )
@@ -51,14 +51,12 @@ from pbgeval.storage.text import did_you_mean, is_url, plural, printable, withou
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
-    from pbgeval.report.comparison import Comparison
     from pbgeval.report.report import Report
     from pbgeval.report.tables import DataTable
 
 __all__ = ["app", "main"]
 
 MAX_FAULTS = 9  # lines on stderr
-FORMAT_OF_SUFFIX = {".json": "json", ".csv": "csv", ".md": "md", ".tex": "latex", ".html": "html"}
 _DEFAULT_BASE = 2.0  # of the exponential gain of types
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 
@@ -409,73 +407,7 @@ def types(
     _show(type_table(result, protocol))
 
 
-_OPTIONS_OF_COMPARE = {
-    "edge_paths=[...]": "--edges",
-    'clusters="edge"': "--clusters edge",
-    'filter="raw"': "--filter raw",
-}
-
-
-@command()
-def compare(
-    a: Annotated[Path, LocalFolder(metavar="A", help="Output directory of the first run, with saved ranks.")],
-    b: Annotated[Path, LocalFolder(metavar="B", help="Second run, on the same queries. Differences are B - A.")],
-    edges: Annotated[
-        list[Path] | None,
-        typer.Option("--edges", metavar="PATH", help="Evaluated edges. Repeatable [default: as the runs read them]."),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="Metric to compare, for example hits@10. Repeatable [default: mean rank, MRR, hits@k].",
-        ),
-    ] = None,
-    side: Annotated[
-        Literal["head", "tail", "relation", "both", "lhs", "rhs"], typer.Option("--side", help="Predicted side.")
-    ] = "both",
-    rank_type: Annotated[RankTypeName, typer.Option("--rank-type", help="Rank type to compare.")] = "realistic",
-    filter_: Annotated[
-        Literal["raw", "filtered"] | None,
-        typer.Option("--filter", help="Ranks to compare [default: filtered where both runs have them]."),
-    ] = None,
-    clusters: Annotated[
-        Literal["key", "edge"],
-        typer.Option(
-            "--clusters",
-            help="Dependent queries. edge: those of the same edge; key: also those with the same key.",
-        ),
-    ] = "key",
-    format_: Annotated[
-        Literal["text", "json", "csv", "md", "latex", "html"] | None,
-        typer.Option("--format", help="html: a page; json, csv: all figures; others: tables [default: by -o]."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write [default: print].")
-    ] = None,
-) -> None:
-    """Compare two runs on the same queries.
-
-    Prints paired differences with 95% intervals and p-values, overall and by relation.
-    """
-    from pbgeval.report import comparison
-    from pbgeval.storage.writing import write_atomically
-
-    with options_in_place_of(_OPTIONS_OF_COMPARE):
-        found = comparison.compare(
-            a, b, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
-        )
-    if output is None and format_ in (None, "text"):
-        _show(*comparison.comparison_tables(found))  # as wide as the terminal
-        return
-    form = format_ or FORMAT_OF_SUFFIX.get("" if output is None else output.suffix.lower(), "text")
-    text = _page_of(found) if form == "html" else comparison.FORMATS[form](found)
-    if output is None:
-        print(text, end="")
-    else:
-        write_atomically(output, text)
-        print(printable(str(output)))
+command()(compare)
 
 
 @command()
@@ -553,12 +485,6 @@ def report(
         print(text, end="")
     else:
         print(printable(save(text, f"report.{'tex' if form == 'latex' else form}", output)))
-
-
-def _page_of(comparison: Comparison) -> str:
-    from pbgeval.report.page import comparison_page
-
-    return comparison_page(comparison).render()
 
 
 def _warn(message: str) -> None:

@@ -72,13 +72,16 @@ class GroupDifferences:
     differences: tuple[Difference, ...]
 
 
-def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group: bool) -> list[GroupDifferences]:
+def differences(
+    stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group: bool, scale: int = 1
+) -> list[GroupDifferences]:
     """Return the differences in each group with queries, or in all queries as group 0 (none if there are no queries).
 
     Args:
         stats: whose metrics are these, in this order.
         metrics: what is compared.
         by_group: whether groups are compared, or all their queries together.
+        scale: into how many parts each value's unit was divided.
     """
     sums = stats.by_group if by_group else stats.all
     few = [sums.few(number) for number in range(len(metrics))]
@@ -87,7 +90,7 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
         moments = sums.table[group]
         its_keys = [table.sums(group if by_group else None) for table in stats.keys]
         of_metrics = tuple(
-            _difference(metric, number, moments, _variance(moments, number, its_keys), few[number].get(group))
+            _difference(metric, number, moments, _variance(moments, number, its_keys), few[number].get(group), scale)
             for number, metric in enumerate(metrics)
         )
         found.append(GroupDifferences(group, int(moments["num"].sum()), of_metrics))
@@ -150,13 +153,14 @@ def _difference(
     moments: np.void,
     found: tuple[float, float] | None,
     few: np.ndarray | None,
+    scale: int,
 ) -> Difference:
     num, change = int(moments["num"].sum()), int(moments["change"][:, number].sum())
     of_a = int(moments["value"][:, number].sum())
-    a, b = (metric.mean(value, num, VALUE_BITS) for value in (of_a, of_a + change))
+    a, b = (metric.mean(value, num * scale, VALUE_BITS) for value in (of_a, of_a + change))
     assert a is not None, "groups have queries"
     assert b is not None, "groups have queries"
-    unit = metric.slope / metric.denominator(VALUE_BITS)
+    unit = metric.slope / (metric.denominator(VALUE_BITS) * scale)
     difference = unit * change / num
     error = low = high = p_value = None
     if found is not None:

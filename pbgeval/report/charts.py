@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -363,6 +364,7 @@ def bucket_table(rows: Sequence[Row], key: str) -> DataTable:
 _ROW = 24.0  # of one relation
 _LETTER, _LETTERS = 10.5, 22  # the width of a letter, and how many a name has
 _WIDER = 80.0  # than other charts
+_LETTER_OF_GROUP = re.compile(r"[a-z]|\(\d+\)")
 
 
 def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Chart:
@@ -373,8 +375,7 @@ def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Cha
         rows: the name of each relation and its difference.
     """
     rows = sorted(rows, key=lambda row: -row[1].difference)
-    half = _LETTERS // 2  # names often differ at their end
-    names = [name if len(name) <= _LETTERS else f"{name[: half - 1]}…{name[-half:]}" for name, _ in rows]
+    names = [_clipped_name(name) for name, _ in rows]
     left = 24.0 + _LETTER * max(map(len, names))
     y = counted("", names, _ROW, _ROW * (len(rows) + 1), _ROW)
     ends = [0.0, *(end for _, of in rows for end in (of.difference, of.low, of.high) if end is not None)]
@@ -397,6 +398,61 @@ def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Cha
         legend=[(f"bar-{kind}", name) for kind, name in kinds.items()],
         lines=lines,
     )
+
+
+# Any number of runs -> a dot for each, and a bar for each set of runs that do not differ.
+
+
+@frozen
+class Member:
+    """A run, or a group of runs, in a diagram."""
+
+    name: str
+    value: float
+    letters: str  # shared with those that do not differ
+
+
+def critical_difference_chart(metric: str, members: Sequence[Member]) -> Chart:
+    """Return the critical-difference diagram of Demšar (2006): bars join runs that do not differ significantly.
+
+    Args:
+        metric: what is compared, in words.
+        members: the best first.
+    """
+    letters = [letters_of(of.letters) for of in members]
+    joined = {
+        letter: [of.value for of, its in zip(members, letters, strict=True) if letter in its]
+        for letter in dict.fromkeys(letter for its in letters for letter in its)
+    }
+    bars = {letter: sorted(values) for letter, values in joined.items() if len(values) > 1}
+    names = [*(_clipped_name(of.name) for of in members), *bars]
+    y = counted("", names, _ROW, _ROW * (len(names) + 1), _ROW)
+    values = [of.value for of in members]
+    x = linear(metric, min(values), max(values), 24.0 + _LETTER * max(map(len, names)), WIDTH + _WIDER - RIGHT)
+    dots = [point for at, value in enumerate(values) for point in ((value, float(at)), (0.0, None))]
+    lines = [Line(0, dots, has_dots=True)]
+    for at, of_bar in enumerate(bars.values(), len(members)):
+        lines.append(Line(2, [(value, float(at)) for value in of_bar], has_dots=True))
+    return Chart(
+        title=f"Which runs differ in {metric}",
+        description=f"Critical-difference diagram of the {metric}: "
+        + "; ".join(f"{of.name} {of.value:.4f} {of.letters}".rstrip() for of in members),
+        x=evolve(x, ticks=x.ticks[::2]),  # a phone has room for half of them
+        y=y,
+        legend=[("bar-0", "run"), ("bar-2", "runs that do not differ significantly")],
+        lines=lines,
+    )
+
+
+def letters_of(text: str) -> list[str]:
+    """Return the letters of a group: a to z, then (27), (28), ..."""
+    return _LETTER_OF_GROUP.findall(text)
+
+
+def _clipped_name(name: str) -> str:
+    """Return a name that fits beside a chart; names often differ at their end."""
+    half = _LETTERS // 2
+    return name if len(name) <= _LETTERS else f"{name[: half - 1]}…{name[-half:]}"
 
 
 # Curves of a training run -> the levels and the gap before and after each visit.

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
@@ -54,6 +54,7 @@ from pbgeval.report.figures import (
     tiles_of,
     topk_of,
 )
+from pbgeval.report.many_runs import ManyRuns, diagram_of, many_tables, many_tiles
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
@@ -65,6 +66,9 @@ from pbgeval.storage.row_files import find_ranks
 from pbgeval.storage.text import is_url, plural, without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
 from pbgeval.version import __version__
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 DEFAULT_METRIC = "mrr"
 WARNINGS = "Before you quote these figures"
@@ -176,20 +180,12 @@ class Page:
         Raises:
             ConfigError: jinja2 is not installed.
         """
-        with required(ConfigError, "jinja2 is required to write a page", "jinja2"):
-            from jinja2 import Environment, PackageLoader, StrictUndefined
-        environment = Environment(
-            loader=PackageLoader("pbgeval.report", "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        templates = _templates()
         style, script = (
             resources.files("pbgeval.report").joinpath("templates", name).read_text(encoding="utf-8")
             for name in ("page.css", "page.js")
         )
-        return environment.get_template("page.html").render(
+        return templates.get_template("page.html").render(
             page=self,
             version=__version__,
             style=style,
@@ -206,6 +202,34 @@ class Page:
             OutputError: it cannot be written, or the folder has a report.html that is not ours.
         """
         return save(self.render(), PAGE, output)
+
+
+def _templates() -> Environment:
+    with required(ConfigError, "jinja2 is required to write a page", "jinja2"):
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    return Environment(
+        loader=PackageLoader("pbgeval.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+SVG_STYLE = (  # of a drawing outside of a page: the light colors of page.css
+    "text{font:14px sans-serif;fill:#1b1f24}.tick{font-size:13px;fill:#515a65}.axis{stroke:#d5dbe3}"
+    ".bar-0{fill:#1f5fa8}.bar-2{fill:#5c6670}.line-0,.line-2{fill:none;stroke:#5c6670;stroke-width:2}"
+)
+
+
+def svg_of(chart: Chart) -> str:
+    """Return a chart as a file of its own, without its title and legend.
+
+    Raises:
+        ConfigError: jinja2 is not installed.
+    """
+    drawing = _templates().get_template("parts.html").module.drawing(chart, SVG_STYLE)  # type: ignore[attr-defined]
+    return f"{str(drawing).strip()}\n"
 
 
 def save(text: str, name: str, output: Path | str) -> str:
@@ -307,6 +331,31 @@ def comparison_page(comparison: Comparison) -> Page:
     table = DataTable("The runs", ("run", "model", "folder", "conditions"), runs, kinds="llll")
     sections.append(Section("origin", "Provenance", [table], layout="wide"))
     return Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
+
+
+def many_runs_page(found: ManyRuns) -> Page:
+    """Return the page of any number of runs."""
+    figures, *others = many_tables(found)
+    tags = [
+        f"{len(found.groups)} models" if any(len(of.runs) > 1 for of in found.groups) else f"{len(found.groups)} runs",
+        f"{found.num_queries:,} queries",
+        "filtered" if found.filter == "filtered" else "unfiltered",
+        f"{found.rank_type} ranks",
+    ]
+    runs = [
+        (group.name, model, folder)
+        for group in found.groups
+        for model, folder in zip(group.models, group.runs, strict=True)
+    ]
+    origin = DataTable("The runs", ("run", "model", "folder"), runs, kinds="lll")
+    sections = [
+        Section("metrics", "All metrics", [evolve(figures, title="All metrics"), diagram_of(found)], layout="wide"),
+        *(Section(of.anchor, of.title, [of], sortable=True, layout="wide") for of in others),
+        Section("origin", "Provenance", [origin], layout="wide"),
+    ]
+    names = [group.name for group in found.groups]
+    title = f"{clipped(names[0])} and {plural(len(names) - 1, 'other')} compared" if names[1:] else clipped(names[0])
+    return Page("Comparison", clipped(", ".join(names)), title, tags, many_tiles(found), sections)
 
 
 def _visits(curves: Curves) -> Section:

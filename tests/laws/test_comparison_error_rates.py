@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from benchmarks.many_runs import main as many_runs
 from pbgeval.metrics.paired import Difference, differences, values_of
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
@@ -103,6 +104,19 @@ def test_few_queries_are_not_called_different_more_often() -> None:
 
     # Flips of 9 edges have few values, so tests are stricter than asked for; 3 standard errors of 5 % are 3.3 %.
     assert max(found.values()) <= 0.083
+
+
+@pytest.mark.slow
+def test_of_five_equal_runs_hardly_any_two_are_called_different() -> None:
+    assert many_runs.family_wise_error(range(300), 60, 1.0) <= 0.06
+
+
+def test_a_planted_difference_among_five_runs_is_found() -> None:
+    gain = many_runs.gain_of(0.002, 0.05, 100_000)
+
+    found = [is_found for is_found, _ in many_runs.found_pairs(range(3), 10_000, 0.05, gain)]
+
+    assert sum(found) / len(found) >= 0.8
 
 
 def test_a_planted_difference_is_found() -> None:

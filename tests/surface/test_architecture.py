@@ -25,7 +25,7 @@ NUMERICS = {"torch", "numpy", "attrs"}
 LIBRARIES = {
     "cli": {"typer", "rich"},
     "command_line": NUMERICS | {"typer"},
-    "report": NUMERICS | {"rich", "jinja2", "pandas"},
+    "report": NUMERICS | {"rich", "jinja2", "pandas", "networkx", "scipy"},
     "integrations": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
     "config": {"attrs"},
     "importing": NUMERICS | {"duckdb"},

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from tests.installed_wheel import InstalledWheel, extras_of, requirements_of
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, lacking
+from tests.kit.commands import Done, evaluated, lacking
 from tests.kit.reports import write_records
 
 pytestmark = pytest.mark.slow
@@ -117,6 +117,12 @@ USES = {
         "pandas is required for a data frame: pip install pandas",
         lambda _, out: out.splitlines()[-1] == "DataFrame",
     ),
+    "seeds": Use(
+        "stats",
+        ("-m", "pbgeval", "compare", "a=seeds/0", "a=seeds/1", "b=seeds/2", "b=seeds/3"),
+        "scipy is required to compare groups of seeds: pip install scipy",
+        lambda _, out: "p, seeds" in out,
+    ),
     "graph": Use(
         "import",
         ("-m", "pbgeval", "import-graph", "--output", "graph", "--edges", "train=train.tsv"),
@@ -203,6 +209,10 @@ def ended(installed: InstalledWheel, tmp_path_factory: pytest.TempPathFactory) -
     (folder / "train.tsv").write_text("a\tr\tb\nb\tr\tc\nc\ts\ta\n", encoding="utf-8")
     write_records(folder / "records")
     evaluation = ("-m", "pbgeval", "--config", "case/eval.py", "--quiet", "--workers", "1", "--output", "done")
+    for seed in range(4):
+        case = TinyCase.write(folder / f"case-{seed}", scale=1.0 + seed)
+        same_queries = (f"edge_paths={folder}/case-0/edges", "candidates=all", "save_ranks=True")
+        evaluated(case, *same_queries, output=folder / "seeds" / str(seed))
     tried: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "evaluation": (None, evaluation),
         "imports": (None, ("-c", IMPORTS)),

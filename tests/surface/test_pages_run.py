@@ -313,10 +313,18 @@ def results_page(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     evaluated(case, output="results/mine")
     relations = [MonitoredRelation("likes", "user", "item", "translation")]
     watch_a_training(Monitor(ModelSchema(relations, {"user": 4, "item": 1}, "dot"), "run/monitor", eval_fraction=0.2))
+    for name in ("three", *(f"{model}-seed-{seed}" for model in ("one", "two") for seed in (1, 2, 3))):
+        comparator = "cos" if name.startswith("two") else "dot"
+        evaluated(case, "save_ranks=True", f"comparator={comparator}", output=f"results/{name}")
     case.config.rename("one.py")
     case.write_config(comparator="cos").rename("two.py")
     yield {}
-    pages = ("results/mine/report.html", "hits.html", "run/monitor/report.html", "compare.html")
-    written = {"table.tex": "toprule", "table.md": "| mean rank |", **dict.fromkeys(pages, "<html")}
+    pages = ("results/mine/report.html", "hits.html", "run/monitor/report.html", "compare.html", "models.html")
+    written = {
+        "table.tex": "toprule",
+        "diagram.svg": "<svg",
+        "table.md": "| mean rank |",
+        **dict.fromkeys(pages, "<html"),
+    }
     assert [name for name, words in written.items() if words not in Path(name).read_text(encoding="utf-8")] == []
     assert list(Path("results").glob("one-*/sinks/tensorboard/*"))

@@ -36,8 +36,8 @@ from tests.kit.case import TinyCase
 from tests.kit.commands import REPOSITORY
 
 NAMES = """
-Comparison Edges EntitySchema EvalConfig EvalError ModelSchema ModelTensors Monitor MonitoredRelation Observer
-RelationSchema Report ScoredModel Scorer Side Team TensorBoardSink __version__ batch_scorer compare
+Comparison Edges EntitySchema EvalConfig EvalError ManyRuns ModelSchema ModelTensors Monitor MonitoredRelation Observer
+RelationSchema Report ScoredModel Scorer Side Team TensorBoardSink __version__ batch_scorer compare compare_runs
 edge_scorer evaluate evaluate_triples from_ranks from_scores load_config read_history side_scorer
 """
 CANDIDATES = {

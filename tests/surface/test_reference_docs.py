@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,15 @@ def test_a_comparison_has_the_declared_keys(outputs: dict[str, Path]) -> None:
     document = json.loads(done.printed)
     assert document["relations"]
     assert_declared(FILES["compare --output FILE"], [document])
+
+
+def test_a_comparison_of_several_runs_has_the_declared_keys(outputs: dict[str, Path]) -> None:
+    folder = outputs["everything"]
+    same = [shutil.copytree(folder, folder.with_name(f"same-{number}")) for number in range(3)]
+    named = [f"{name}={path}" for name, path in zip("xxyy", [folder, *same], strict=True)]
+    done = run_main("compare", *named, "--format", "json", cwd=folder.parent)
+
+    assert_declared(FILES["compare --output FILE (several runs)"], [json.loads(done.printed)])
 
 
 def test_records_of_training_have_the_declared_keys() -> None:

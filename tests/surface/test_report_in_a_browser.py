@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval import Report, compare
+from pbgeval import Report, compare, compare_runs
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import Curves, PassRow, read_curves
 from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.records import PassKey
-from pbgeval.report.page import Source, comparison_page, page_of
+from pbgeval.report.page import Source, comparison_page, many_runs_page, page_of
 from tests.browsers import Show, Shown
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
@@ -60,8 +60,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     compared = root / "compared.html"
     others = [marked_up_result(root / name, *SAME_QUERIES, f"comparator={name}") for name in ("dot", "cos")]
     compared.write_text(comparison_page(compare(*others)).render(), encoding="utf-8")
+    several = root / "several.html"
+    third = marked_up_result(root / "squared_l2", *SAME_QUERIES, "comparator=squared_l2")
+    several.write_text(many_runs_page(compare_runs([*others, third])).render(), encoding="utf-8")
     return {
         "comparison": compared,
+        "several runs": several,
         "sampled": write_page(sampled),
         "exact, with its training": write_page(exact, records=records),
         "just begun": write_page(just_begun),
@@ -70,7 +74,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-KINDS = ["comparison", "sampled", "exact, with its training", "just begun", "monitor", "no edges"]
+KINDS = ["comparison", "several runs", "sampled", "exact, with its training", "just begun", "monitor", "no edges"]
 
 
 def open_all(shown: Shown) -> None:
