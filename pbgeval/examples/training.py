@@ -136,9 +136,9 @@ def draw_batches(graph: Graph, generator: torch.Generator) -> Iterator[tuple[Ten
         yield edges_BC, is_real_BC
 
 
-def side_loss(model: Model, query_BCD: Tensor, true_BC: Tensor, uniform_BU: Tensor) -> Tensor:
+def side_loss(model: Model, query_BCD: Tensor, true_BC: Tensor, uniform_BK: Tensor) -> Tensor:
     """Return each edge's cross-entropy: the true entity against the chunk's entities and the uniform draws."""
-    candidates_BN = torch.cat((true_BC, uniform_BU), dim=1)
+    candidates_BN = torch.cat((true_BC, uniform_BK), dim=1)
     vectors_BND = model.look_up(candidates_BN)
     scores_BCN = query_BCD @ vectors_BND.transpose(1, 2)
     true_score_BC = (query_BCD * vectors_BND[:, : true_BC.shape[1]]).sum(dim=-1)
@@ -159,11 +159,11 @@ def train_epoch(model: Model, graph: Graph, optimizer: torch.optim.Optimizer, ge
             (rhs_BC, lhs_BC, graph.rows_of_side_R2(2), True),
         ):
             first_B, size_B = rows_R2[relation_BC[:, 0]].unbind(dim=-1)
-            draws_BU = torch.rand(len(first_B), NUM_UNIFORM_NEGS, generator=generator)
-            uniform_BU = first_B[:, None] + (draws_BU * size_B[:, None]).long()
+            draws_BK = torch.rand(len(first_B), NUM_UNIFORM_NEGS, generator=generator)
+            uniform_BK = first_B[:, None] + (draws_BK * size_B[:, None]).long()
             query_BCD = model.transform(model.look_up(known_BC), relation_BC, adjoint)
             penalty_BC = REGULARIZATION * query_BCD.abs().pow(3).sum(dim=-1)
-            loss = loss + ((side_loss(model, query_BCD, true_BC, uniform_BU) + penalty_BC) * is_real_BC).sum()
+            loss = loss + ((side_loss(model, query_BCD, true_BC, uniform_BK) + penalty_BC) * is_real_BC).sum()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
