@@ -14,7 +14,9 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 from unittest import mock
 
@@ -30,6 +32,8 @@ from pbgeval.ranking import auc_sampling
 
 NUM_ENTITIES, NUM_RELATIONS, DIMENSION = 100, 4, 6
 NUM_EDGES, SAMPLED_EDGES = 1000, 250
+NUM_POPULATION = 20_000
+Z = NormalDist().inv_cdf(0.975)
 LOWEST, HIGHEST = 0.93, 0.97
 SIDES = ("head", "tail", "both")
 
@@ -76,7 +80,9 @@ FAMILIES = ["rank", "auc", "average_precision", "classification"]
 EVERYBODY = {"candidates": "all", "metrics": FAMILIES}
 LISTS = {"candidates": "sampled", "num_batch_negs": 10, "num_uniform_negs": 10, "batch_size": 500, "metrics": FAMILIES}
 DRAWN = {"candidates": "all", "metrics": ["rank", "auc"]}  # figures of a classifier are not estimated from such pools
+RANKS = {"candidates": "all", "metrics": ["rank", "query_auc"], "hits_at": [1, 3, 10]}
 SAMPLE = {"sample_edges": SAMPLED_EDGES}
+TEST_EDGES = "test edges"  # no sample of them: of all, drawn anew from a population
 DESIGNS = (
     Design("edges", EVERYBODY | SAMPLE, EVERYBODY),
     Design("edges, sampled candidates", LISTS | SAMPLE, LISTS, truth_moves=True),
@@ -85,11 +91,11 @@ DESIGNS = (
 )
 
 
-def edges_of(model: Model) -> Edges:
+def edges_of(model: Model, num_edges: int = NUM_EDGES) -> Edges:
     """Draw edges whose tails score high."""
     random = np.random.default_rng(3)
-    head = random.integers(0, NUM_ENTITIES, NUM_EDGES)
-    rel = random.integers(0, NUM_RELATIONS, NUM_EDGES)
+    head = random.integers(0, NUM_ENTITIES, num_edges)
+    rel = random.integers(0, NUM_RELATIONS, num_edges)
     every = torch.arange(NUM_ENTITIES)
     scores = model.scores(Side.RHS, torch.from_numpy(head), torch.from_numpy(rel), every).numpy()
     tail = np.argmax(scores + 2 * random.gumbel(size=scores.shape), axis=1)
@@ -135,6 +141,21 @@ def coverage(design: Design, seeds: range, model: Model, edges: Edges) -> dict[s
     return {key: (covered[key], times) for key, times in found.items()}
 
 
+def coverage_of_errors(seeds: range, model: Model) -> dict[str, tuple[int, int]]:
+    """Return for each standard error how often 1.96 of it cover the population's value, and how often there is one."""
+    population = np.asarray(edges_of(model, NUM_POPULATION).evaluated)
+    whole = run(RANKS, 0, model, Edges(population))["metrics"]
+    covered: dict[str, int] = defaultdict(int)
+    found: dict[str, int] = defaultdict(int)
+    for seed in seeds:
+        rows = np.random.default_rng([4, seed]).integers(0, NUM_POPULATION, NUM_EDGES)
+        document = run(RANKS, 0, model, Edges(population[rows]))
+        for key, error in document["standard_errors"].items():
+            found[key] += 1
+            covered[key] += abs(document["metrics"][key] - whole[key]) <= Z * error
+    return {key: (covered[key], times) for key, times in found.items()}
+
+
 def rows_of(found: Mapping[str, tuple[int, int]]) -> list[tuple[str, dict[str, float]]]:
     """Return the coverage by metric and side; metrics with the same coverage on every side share a row."""
     table: dict[str, dict[str, float]] = defaultdict(dict)
@@ -161,13 +182,15 @@ def main() -> None:
     print(machine.describe("benchmarks/coverage/main.py", load))
     print(f"Graph: {NUM_EDGES} edges, {NUM_ENTITIES} entities; {SAMPLED_EDGES} edges sampled; {num_seeds} seeds\n")
     print("| drawn | metrics | head | tail | both | |\n|---|---|---|---|---|---|")
-    for design in DESIGNS:
-        if arguments.designs and not any(part in design.name for part in arguments.designs):
+    ways = {design.name: partial(coverage, design, range(num_seeds), model, edges) for design in DESIGNS}
+    ways[TEST_EDGES] = partial(coverage_of_errors, range(num_seeds), model)
+    for name, covered in ways.items():
+        if arguments.designs and not any(part in name for part in arguments.designs):
             continue
-        for metrics, shares in rows_of(coverage(design, range(num_seeds), model, edges)):
+        for metrics, shares in rows_of(covered()):
             shown = [f"{100 * shares[side]:.1f}%" if side in shares else "" for side in SIDES]
             outside = any(not LOWEST <= share <= HIGHEST for share in shares.values())
-            print(f"| {design.name} | {metrics} | {' | '.join(shown)} | {'outside' if outside else ''} |", flush=True)
+            print(f"| {name} | {metrics} | {' | '.join(shown)} | {'outside' if outside else ''} |", flush=True)
 
 
 if __name__ == "__main__":

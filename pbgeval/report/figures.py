@@ -15,7 +15,7 @@ from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.report.conditions import interval_name, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
-from pbgeval.results.result import Result
+from pbgeval.results.result import Result, errors_of
 from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.row_files import KEPT_EDGES
 
@@ -29,7 +29,7 @@ Z = 1.959963984540054  # of a 95% interval
 MAX_DECIMALS = 8  # of a figure that is rounded to its error
 UNDEFINED = "–"
 ESTIMATED = "± is the standard error."
-_ENDS = ("standard_error", "low", "high")
+OVER_TEST_EDGES = "± is the standard error: how much a figure depends on which edges are in the test set."
 SHOWN_SIDES = ("both", "head", "tail", "relation")  # the columns of a table: a phone shows the first
 
 _GROUPS = {
@@ -63,23 +63,23 @@ def final_table(document: Mapping[str, Any]) -> DataTable:
 
 def headline_of(document: Mapping[str, Any]) -> DataTable:
     """Return the usual metrics of the headline's rank type by side; a disabled side has none."""
-    metrics, headline, intervals = document["metrics"], document["headline"], document["intervals"]
+    metrics, headline = document["metrics"], document["headline"]
     sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
     rows = [
-        (name, *(_with_error(metrics, intervals, f"{side}.{key}") for side in sides))
+        (name, *(_with_error(document, f"{side}.{key}") for side in sides))
         for name, key in headline_rows(metrics, headline)
     ]
-    notes = [*([ESTIMATED] if any("±" in cell for row in rows for cell in row) else []), *notes_of(document)]
+    told = ESTIMATED if "sample" in document else OVER_TEST_EDGES
+    notes = [*([told] if any("±" in cell for row in rows for cell in row) else []), *notes_of(document)]
     return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(notes), "headline")
 
 
-def _with_error(metrics: Mapping[str, Any], intervals: Mapping[str, Mapping[str, float]], key: str) -> str:
+def _with_error(document: Mapping[str, Any], key: str) -> str:
     """Return a metric with its standard error, or the interval where the value is not known."""
-    value = metrics.get(key)
-    interval = intervals.get(key, {})
+    value, interval = document["metrics"].get(key), document["intervals"].get(key)
     if value is None and interval:
         return f"{number(key, interval['low'])} to {number(key, interval['high'])}"
-    error = interval.get("standard_error")
+    error = errors_of(document).get(key)
     return with_error(value, error) if error and value is not None else text_of(key, value)
 
 
@@ -149,7 +149,8 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
         "raw": document.get("raw_metrics"),
         "time-aware": document.get("time_filtered_metrics"),
         **macro,
-        **{of.replace("_", " "): {key: ends[of] for key, ends in intervals.items() if of in ends} for of in _ENDS},
+        "standard error": errors_of(document),
+        **{of: {key: ends[of] for key, ends in intervals.items()} for of in ("low", "high")},
     }
     columns = {title: values for title, values in columns.items() if values}
     keys = sorted({key for values in columns.values() for key in values})
@@ -530,12 +531,12 @@ def tiles_of(report: Result) -> list[Tile]:
     for key in keys:
         ends = ends_of(intervals.get(f"both.{key}"))
         of_sides = ", ".join(
-            f"{side}\u00a0{_with_error(metrics, intervals, f'{side}.{key}').partition(' ±')[0]}"
+            f"{side}\u00a0{_with_error(document, f'{side}.{key}').partition(' ±')[0]}"
             for side in ("head", "tail")
             if metrics.get(f"{side}.{key}") is not None
         )
         lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides]
-        figure = _with_error(metrics, intervals, f"both.{key}")
+        figure = _with_error(document, f"both.{key}")
         tiles.append(Tile(short_title(f"both.{key}"), figure, [*filter(None, lines)]))
     return tiles
 

@@ -21,7 +21,7 @@ from pbgeval.notation import Bucket
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.figures import final_table, headline_of, popularity_of, rows_table, topk_of
 from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text
-from pbgeval.results.result import Result
+from pbgeval.results.result import Result, errors_of
 from pbgeval.results.shape import SIDES
 from pbgeval.stats.rank_types import RankType
 
@@ -250,6 +250,18 @@ class Report(Result):
             {}
         """
         return dict(self.document["intervals"])
+
+    @property
+    def standard_errors(self) -> Mapping[str, float]:
+        """Standard errors over draws of the test edges; of a sample of edges, those of the estimates.
+
+        Edges are drawn independently of each other, but queries of one key, and of one edge, depend on each other.
+
+        Examples:
+            >>> 0 < report.standard_errors["both.realistic.mean_reciprocal_rank"] < report["mrr"]
+            True
+        """
+        return errors_of(self.document)
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.metrics.auc import AucSample
@@ -17,6 +17,7 @@ from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.metrics.breakdowns import GroupClasses, breakdown_rows
 from pbgeval.metrics.intervals import Interval, SampleDesign
 from pbgeval.metrics.names import ALL_BY_DEFAULT, Selection
+from pbgeval.metrics.standard_errors import standard_errors
 from pbgeval.metrics.summary import (
     SortedPools,
     Summary,
@@ -30,6 +31,7 @@ from pbgeval.notation import Side
 from pbgeval.ranking.tally import SideResult
 from pbgeval.results.output import HistogramRows, digest_of
 from pbgeval.results.result import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Result
+from pbgeval.stats.cluster_sums import ClusterSums
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
 from pbgeval.stats.rank_stats import sums_of_groups
@@ -45,6 +47,9 @@ class SideOfEdges:
     key: GroupKey  # edge path, bucket and side
     result: SideResult
     dimensions: Mapping[str, Tensor]  # the group of each query, in the order of the result, by name of the dimension
+    clusters: Mapping[str, np.ndarray] = field(
+        factory=dict
+    )  # by what a cluster is, that of each query, for their errors
 
 
 @define
@@ -54,6 +59,7 @@ class RunStats:
     raw: GroupStats
     filtered: GroupStats | None  # None: nothing is filtered
     grouped: GroupedStats  # of filtered figures where there are any: by relation, by frequency of the query key, ...
+    clusters: ClusterSums  # of the headline's figures, for their standard errors
     in_time: GroupStats | None = None  # None: no time-aware filter
 
     @property
@@ -83,9 +89,12 @@ class RunStats:
         for side, its in groupby(found, lambda part: part.key.side):
             of_side = list(its)
             stop = start + sum(part.result.counts.raw.num_queries for part in of_side)
+            its_counts = headline.between(start, stop)
             for name in of_side[0].dimensions:
                 group_Q = torch.cat([part.dimensions[name] for part in of_side])
-                self.grouped.add(name, side, group_Q, headline.between(start, stop))
+                self.grouped.add(name, side, group_Q, its_counts)
+            clusters = {by: np.concatenate([part.clusters[by] for part in of_side]) for by in of_side[0].clusters}
+            self.clusters.add(side, clusters, its_counts)
             start = stop
         for part in found:
             self.raw.pools[part.key] += part.result.raw_pool
@@ -193,6 +202,9 @@ def make_result(
         document["sample"] = _sample_section(estimate)
         for of_path, intervals in zip(document["edge_paths"], estimate.intervals_of_paths, strict=True):
             of_path["intervals"] = _sample_intervals(intervals, of_path["metrics"])
+    elif stats.clusters:
+        errors = standard_errors(stats.clusters, context.sides)
+        document["standard_errors"] = {key: error for key, error in errors.items() if key in total.metrics}
     if stats.filtered is not None:
         of_raw = SortedPools.from_groups(stats.raw, context.auc_samples)
         document["raw_metrics"] = _summaries(stats.raw, of_raw, context)(with_loss=False).metrics

@@ -26,7 +26,7 @@ from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, leftovers_of
 from pbgeval.errors import OVERWRITE, OutputError
 from pbgeval.notation import Side
 from pbgeval.results.csv_tables import to_csv
-from pbgeval.results.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, Row
+from pbgeval.results.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, Row, errors_of
 from pbgeval.sinks import TENSORBOARD, LoggedRun, line_of, open_tensorboard
 from pbgeval.stats.bins import EXACT_BINS, bin_edges
 from pbgeval.stats.rank_types import RankType
@@ -73,11 +73,7 @@ def result_line(result: Result, name: str) -> tuple[LoggedRun, int, dict[str, fl
         for key, value in document.get(part, {}).items()
         if value is not None and key.split(".")[1:-1] in ([], [document["headline"]])
     }
-    values |= {
-        f"{key}.standard_error": float(interval["standard_error"])
-        for key, interval in document["intervals"].items()
-        if key in values and "standard_error" in interval
-    }
+    values |= {f"{key}.standard_error": float(error) for key, error in errors_of(document).items() if key in values}
     return LoggedRun(name, facts), version if isinstance(version, int) else 0, values
 
 

@@ -32,6 +32,7 @@ from pbgeval.ranking.tally import SideResult
 from pbgeval.results.document import ReportContext, RunStats, SideOfEdges, make_result
 from pbgeval.results.result import Result
 from pbgeval.results.saved_run import MAX_ROWS, Places, RunFacts, SavedRun, TrainingCounts, in_places
+from pbgeval.stats.cluster_sums import ClusterSums
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool
 from pbgeval.stats.keyed_sums import begins
@@ -378,7 +379,7 @@ def _statistics(
     """Return the statistics of all edges that count."""
     keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in run.facts.sides]
     raw, of_known = (GroupStats.zero(layout, keys) for _ in range(2))
-    stats = RunStats(raw, of_known if filtered else None, GroupedStats(layout))
+    stats = RunStats(raw, of_known if filtered else None, GroupedStats(layout), ClusterSums(layout))
     key_tables = None if run.edges is None or run.facts.featurized else _count_keys(run, kept)
     for rows in run.row_ranges():
         columns = {side: run.read_counts(rows, side) for side in run.facts.sides}

@@ -100,6 +100,13 @@ class Result:
         return cls(document, run, SavedTables(Path(folder)), Path(folder))
 
 
+def errors_of(document: Mapping[str, Any]) -> dict[str, float]:
+    """Return the standard errors of figures: of a sample of edges as estimates, else over draws of the test edges."""
+    if "sample" not in document:
+        return dict(document.get("standard_errors") or {})
+    return {key: of["standard_error"] for key, of in document["intervals"].items() if "standard_error" in of}
+
+
 def no_result(folder: Path, expected: str = METRICS) -> str:
     """Return why a path without a result is not an output directory, and which path may have been meant."""
     if folder.name == METRICS and folder.is_file():

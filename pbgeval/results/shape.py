@@ -80,6 +80,7 @@ _SECTIONS: Mapping[str, Shape] = {
     "progress": Keys({"units_done": COUNT, "units": COUNT}),
     **dict.fromkeys(("raw_metrics", "time_filtered_metrics"), FIGURES),
     **dict.fromkeys(("macro_metrics", "relation_macro_metrics"), OrNull(FIGURES)),
+    "standard_errors": Keys(others=NUMBER, pattern=_OF_SIDE),
     "refused": Keys(others=TEXT),
     "left_out": Keys(others=Items(COUNT)),
     "num_edges_before_restrictions": COUNT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from attrs import frozen
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pbgeval.stats.ranks import RankCounts
+
+Sum = TypeVar("Sum", int, Floats)  # one, or one of each group
 
 # What a metric is a mean over, by the name of the column that counts it
 QUERIES = "num_queries"
@@ -62,7 +64,7 @@ class QueryMetric:
         found_Q: Array = self.of_query(doubled_Q, num_competitors_Q)
         return fixed_point(found_Q, bits) if self.units is None else as_int64(found_Q)
 
-    def numerator(self, sums: Callable[[str], int], rank_type: RankType) -> int:
+    def numerator(self, sums: Callable[[str], Sum], rank_type: RankType) -> Sum:
         """Return the sum of numerators from the columns of `StatsLayout`."""
         if self.rest_of is not None:
             return (self.units or 0) * sums(self.per) - self.rest_of.numerator(sums, rank_type)

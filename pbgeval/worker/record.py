@@ -14,10 +14,11 @@ from torch import Tensor
 from pbgeval.cluster.team import Team
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.intervals import SampledQueries
-from pbgeval.notation import Side
-from pbgeval.ranking.keys import EdgeColumns
+from pbgeval.notation import MAX_PARTITIONS, Side
+from pbgeval.ranking.keys import EdgeColumns, mixed_bits
 from pbgeval.ranking.tally import SideResult
 from pbgeval.results.document import RunStats, SideOfEdges
+from pbgeval.stats.cluster_sums import BY_EDGE, BY_KEY, GROUP_BITS, ClusterSums
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
 from pbgeval.stats.ranks import RankCounts
@@ -93,7 +94,8 @@ class Record(RunStats):
     def empty(cls, protocol: Protocol) -> Record:
         zero = partial(GroupStats.zero, protocol.layout, protocol.groups)
         filtered, in_time = (zero() if is_asked else None for is_asked in (protocol.filtered, protocol.in_time))
-        return cls(zero(), filtered, GroupedStats(protocol.layout), in_time=in_time)
+        layout = protocol.layout
+        return cls(zero(), filtered, GroupedStats(layout), ClusterSums(layout), in_time=in_time)
 
     def add_soon(self, part: SideOfEdges) -> None:
         """Add queries, now or together with those of further edges."""
@@ -114,7 +116,7 @@ class Record(RunStats):
             table_GD = groups.table_GD.numpy()
             rows = np.flatnonzero(table_GD.any(axis=1))
             parts += [rows, table_GD[rows].reshape(-1), groups.pack_sparse()]
-        return [*parts, self.grouped.pack(), self.sample.pack()]
+        return [*parts, self.grouped.pack(), self.clusters.pack(), self.sample.pack()]
 
     def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
         """Add what another record packed."""
@@ -122,8 +124,9 @@ class Record(RunStats):
             rows, sums, sparse = arrays[3 * number : 3 * number + 3]
             groups.table_GD[torch.from_numpy(rows)] += torch.from_numpy(sums).view(len(rows), groups.table_GD.shape[1])
             groups.add_sparse(sparse)
-        grouped, sample = arrays[-2:]
+        grouped, clusters, sample = arrays[-3:]
         self.grouped.add_packed(grouped)
+        self.clusters.add_packed(clusters)
         self.sample.add_packed(sample)
 
     def share_pools(self, share: float) -> None:
@@ -145,6 +148,8 @@ class Record(RunStats):
                 groups.add_sparse(part)
         for part in team.gather(self.grouped.pack())[1:]:
             self.grouped.add_packed(part)
+        for part in team.gather(self.clusters.pack())[1:]:
+            self.clusters.add_packed(part)
 
 
 def add_side(
@@ -169,9 +174,23 @@ def add_side(
         result: what was found.
         groups: group of each query, by name of the dimension.
     """
-    record.add_soon(SideOfEdges(key, result, groups))
-    files.write_counts(key, row_Q, result.counts)
     cluster_Q = context.evaluated.clusters(key.path_index, key.bucket, row_Q)
     if cluster_Q is not None:
         counts = record.headline_counts(result.counts)
         record.sample.add(key, cluster_Q, context.numberer.key_codes(key.side, edges), counts)
+        clusters = {}
+    else:
+        code_Q = None if context.inputs.featurized else context.numberer.key_codes(key.side, edges)
+        clusters = clusters_of(key, row_Q, code_Q)
+    record.add_soon(SideOfEdges(key, result, groups, clusters))
+    files.write_counts(key, row_Q, result.counts)
+
+
+def clusters_of(key: GroupKey, row_Q: np.ndarray, code_Q: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return the group of clusters of each query by its edge and, where entities have numbers, by its key."""
+    place = np.array([(key.path_index * MAX_PARTITIONS + key.bucket.lhs) * MAX_PARTITIONS + key.bucket.rhs])
+    codes = {BY_EDGE: mixed_bits(place).view(np.int64) + row_Q}
+    if code_Q is not None:
+        codes[BY_KEY] = code_Q
+    shift = np.uint64(64 - GROUP_BITS)
+    return {by: (mixed_bits(code) >> shift).view(np.int64) for by, code in codes.items()}

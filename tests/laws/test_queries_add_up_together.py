@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.tally import SideResult
 from pbgeval.results.document import RunStats, SideOfEdges
+from pbgeval.stats.cluster_sums import CLUSTERS, NUM_GROUPS, ClusterSums
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, share_of
 from pbgeval.stats.rank_stats import StatsLayout
@@ -46,13 +47,17 @@ def some_queries(seed: int, key: GroupKey, num_queries: int) -> SideOfEdges:
     groups = {
         name: torch.tensor([draw.randint(1, 3) for _ in rows], dtype=torch.int64) for name in (RELATION, KEY_FREQUENCY)
     }
-    return SideOfEdges(key, result, groups)
+    clusters = {by: np.array([draw.randrange(NUM_GROUPS) for _ in rows], np.int64) for by in CLUSTERS}
+    return SideOfEdges(key, result, groups, clusters)
 
 
 def packed(parts: list[list[SideOfEdges]], *, filtered: bool) -> list[list[int]]:
     """Add parts, those of a list at once; return all statistics."""
     results = RunStats(
-        GroupStats.zero(LAYOUT, KEYS), GroupStats.zero(LAYOUT, KEYS) if filtered else None, GroupedStats(LAYOUT)
+        GroupStats.zero(LAYOUT, KEYS),
+        GroupStats.zero(LAYOUT, KEYS) if filtered else None,
+        GroupedStats(LAYOUT),
+        ClusterSums(LAYOUT),
     )
     for together in parts:
         results.add(together)
@@ -65,6 +70,7 @@ def packed(parts: list[list[SideOfEdges]], *, filtered: bool) -> list[list[int]]
         *([groups.table_GD.flatten().tolist() for groups in tables]),
         *([groups.pack_sparse().tolist() for groups in tables]),
         results.grouped.pack().tolist(),
+        results.clusters.pack().tolist(),
     ]
 
 
@@ -82,7 +88,7 @@ def test_a_smaller_share_of_scores_is_kept_of_those_that_wait_too() -> None:
     codes = np.arange(1000, dtype=np.int64) << 32
     part = some_queries(0, KEYS[0], 5)
     part = evolve(part, result=evolve(part.result, raw_pool=ScorePool([codes], [codes])))
-    record = Record(GroupStats.zero(LAYOUT, KEYS), None, GroupedStats(LAYOUT))
+    record = Record(GroupStats.zero(LAYOUT, KEYS), None, GroupedStats(LAYOUT), ClusterSums(LAYOUT))
     record.add_soon(part)
 
     record.share_pools(0.25)

@@ -142,9 +142,10 @@ def test_the_headline_has_the_figures_of_the_document(finished: Path) -> None:
 
     assert heads == ["metric", "both", "head", "tail"]
     shown = {row[0]: row[1:] for row in rows}
-    for name, key in (("mean rank", "mean_rank"), ("hits@10", "hits_at_10")):
-        values = [document["metrics"][f"{side}.realistic.{key}"] for side in ("both", "head", "tail")]
-        assert [f"{value:,.2f}" if "rank" in key else f"{value:.4f}" for value in values] == shown[name]
+    for name, key in (("mean rank", "mean_rank"), ("hits@1", "hits_at_1")):
+        keys = [f"{side}.realistic.{key}" for side in ("both", "head", "tail")]
+        expected = [figures.with_error(document["metrics"][key], document["standard_errors"][key]) for key in keys]
+        assert expected == shown[name]
 
 
 def test_every_key_of_the_document_is_in_a_table(finished: Path) -> None:
