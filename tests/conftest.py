@@ -13,6 +13,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -228,14 +229,23 @@ def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+@pytest.fixture(scope="session")
+def interpreted_checks() -> dict[tuple[ModuleType, str], Callable[..., Any]]:
+    """The self-checks of kernels that Triton interprets: what they find is kept for all tests, apart from the CPU's."""
+    from pbgeval.ranking import cpu_counting
+    from pbgeval.scoring import self_check
+
+    checks = ((cpu_counting, "_agrees"), (self_check, "_check_device"))
+    return {(module, name): functools.cache(getattr(module, name).__wrapped__) for module, name in checks}
+
+
 @pytest.fixture
-def kernel_device(monkeypatch: pytest.MonkeyPatch) -> str:
+def kernel_device(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """The device on which a GPU's kernels compute in this process: a GPU, or the CPU by Triton's interpreter."""
     if has_gpu():
         return "cuda"
     import torch
 
-    from pbgeval.ranking import cpu_counting
     from pbgeval.scoring import device_scores, self_check
 
     assert device_scores.is_installed(), "triton comes with the extra 'gpu', which scripts/test installs"
@@ -244,8 +254,8 @@ def kernel_device(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(device_scores, "TILES", device_scores.Tiles(rows=16, columns=32))
     monkeypatch.setattr(device_scores, "LOOP_TILES", device_scores.Tiles(rows=32, columns=16))
     monkeypatch.setattr(device_scores, "PAIRS_PER_PROGRAM", 1024)
-    for module, name in ((cpu_counting, "_agrees"), (self_check, "_check_device")):  # what they find is not kept
-        monkeypatch.setattr(module, name, functools.cache(getattr(module, name).__wrapped__))
+    for (module, name), check in request.getfixturevalue("interpreted_checks").items():
+        monkeypatch.setattr(module, name, check)
     monkeypatch.setattr(self_check, "DEVICE_DIMENSIONS", (16, 33))
     monkeypatch.setattr(self_check, "DEVICE_SHAPES", ((1, 1), (3, 17), (20, 40)))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Triton's interpreter")

@@ -161,7 +161,7 @@ class ScorerContract(ABC):
     def test_sampled_candidates_are_ranked_by_its_scores(self, tmp_path):
         """An edge is its chunk, so its list is its own draws: with very many, every entity is there."""
         edges = some_edges(self.num_entities, self.num_relations, 6, seed=5)
-        lists = {"num_batch_negs": 1, "num_uniform_negs": 200 * self.num_entities}
+        lists = {"num_batch_negs": 1, "num_uniform_negs": 40 * self.num_entities}
 
         report = self.evaluate(tmp_path, Edges(edges), candidates="sampled", **lists)
 

@@ -56,6 +56,7 @@ def test_a_working_directory_that_was_removed_is_one_line(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("before", ["trap '' CHLD;", "exec <&-;"])
 def test_a_run_is_as_any_other_where_the_shell_ignores_children_or_has_closed_its_input(
     before: str, tmp_path: Path
@@ -107,7 +108,8 @@ def test_a_run_has_the_same_numbers_whatever_the_shell_has_left_of_it(
     assert numbers_of(output) == undisturbed
 
 
-@pytest.mark.parametrize("before", ["", "exec >&-;", "exec 2>&-;", "export LANG=C LC_ALL=C;"])
+@pytest.mark.one_case
+@pytest.mark.parametrize("before", ["exec >&-;", "exec 2>&-;", "export LANG=C LC_ALL=C;", ""])
 def test_a_fault_is_one_line_on_standard_errors_or_nowhere(
     before: str, named_case: tuple[TinyCase, dict[str, str]]
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_fault_is_one_line_on_standard_errors_or_nowhere(
     assert (done.status, done.out, lines) == (1, "", [] if "2>&-" in before else ["-p edge_paths="])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("path", ["Kanten_für_alle.tsv", "edges.tsv"])
 def test_a_locale_whose_names_of_files_are_ascii_is_one_line(
     path: str, named_case: tuple[TinyCase, dict[str, str]]
@@ -161,6 +164,7 @@ def test_a_small_limit_on_processes_is_one_line_or_large_enough(workers: int, th
     assert (ends[1], ends[40]) == (1, 0)
 
 
+@pytest.mark.slow
 def test_workers_are_spawned_where_the_script_has_no_standard_input(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case", partition_sizes=(9, 8))
     (case.root / "script.py").write_text(

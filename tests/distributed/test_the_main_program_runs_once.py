@@ -75,6 +75,7 @@ def test_a_program_runs_once_however_it_is_started(case: TinyCase, program: str,
     assert metrics_of(case.root / "output")["complete"]
 
 
+@pytest.mark.slow
 def test_an_observer_of_a_module_beside_the_program_reaches_the_workers(case: TinyCase) -> None:
     (case.root / "mine.py").write_text(OBSERVER)
     call = 'pbgeval.evaluate("eval.py", output="output", workers=2, observer=mine.Mine())'

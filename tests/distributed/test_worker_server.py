@@ -94,7 +94,7 @@ def test_workers_are_forked_from_a_process_that_has_imported(tmp_path: Path) -> 
     assert first[1] == second[1], "they have one parent,"
     assert int(first[1]) not in (os.getpid(), launcher.pid), "which is not the launcher"
     assert ["True", "True"] == first[2:] == second[2:]
-    assert ended(int(first[1])), "nobody is left to serve"
+    assert ended(int(first[1])), "no worker is left to serve"
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,7 @@ def test_workers_start_again_when_their_server_is_killed(launcher: subprocess.Po
     assert all(ended(int(process)) for process, *_ in [*first, *second])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("victim", "number"), [("launcher", signal.SIGKILL), ("launcher", signal.SIGTERM), ("server", signal.SIGKILL)]
 )

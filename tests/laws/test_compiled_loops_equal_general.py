@@ -54,13 +54,13 @@ CERTIFIED_SETTINGS = [("raw", 1.0), ("filtered", 1.0), ("filtered", 0.2), ("filt
 
 
 def write_case(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> TinyCase:
-    """Write a graph with twins, of whose scores the AUC wants a sample."""
+    """Write a graph with duplicates, whose AUC needs a sample of scores."""
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
     monkeypatch.setattr(block_sizes.CPU, "queries", 7)
     monkeypatch.setattr(block_sizes.CPU, "list_cells", 500)
     case = TinyCase.write(folder, partition_sizes=(33, 30), edges_per_bucket=12, **settings)
-    case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
+    case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # duplicates
     return case
 
 
@@ -143,7 +143,7 @@ def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
 ) -> None:
     monkeypatch.setattr(cpu_backend, "MAX_OPEN", 37)
-    case.spoil_embeddings("user", 1, slice(0, 30), 0.25)  # nearly all are twins
+    case.spoil_embeddings("user", 1, slice(0, 30), 0.25)  # nearly all are duplicates
     overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
 
     assert num_calls_of(case, *overrides) > 50
@@ -187,7 +187,7 @@ def test_candidates_with_a_true_entitys_vector_tie_with_it(
 def test_sampled_scores_have_the_bits_of_pairs(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, is_compiled: bool
 ) -> None:
-    """Read from blocks by whoever counts them, and made again from each query and its candidate."""
+    """They are read from blocks as these are counted, and computed again from each query and its candidate."""
     use_loops(monkeypatch, is_compiled)
     monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(1)))  # one after the other
     sampled_in, add = ranking_pass.RangeWork.sampled_in, ScoreCollector.add
@@ -235,9 +235,11 @@ def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch:
 
 # Lists of sampled candidates
 
+DYNAMIC_AND_DIMENSION = [(False, 8), (False, 300), (True, 300), (True, 8)]
+
 
 @pytest.mark.parametrize(
-    ("name", "dynamic", "dimension"), crossed(list(SETTINGS_OF_CHUNKS), [False, True], [8, 300], quick=2, thorough=2)
+    ("name", "dynamic", "dimension"), crossed(list(SETTINGS_OF_CHUNKS), DYNAMIC_AND_DIMENSION, quick=4, thorough=2)
 )
 def test_gathered_lists_give_the_figures_of_the_general_path(
     name: str, dynamic: bool, dimension: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -251,7 +253,7 @@ def test_gathered_lists_give_the_figures_of_the_general_path(
 
 @pytest.mark.parametrize(
     ("name", "dynamic", "dimension"),
-    crossed([name for name in SETTINGS_OF_CHUNKS if "Py" not in name], [False, True], [8, 300], quick=2, thorough=2),
+    crossed([of for of in SETTINGS_OF_CHUNKS if "Py" not in of], DYNAMIC_AND_DIMENSION, quick=4, thorough=2),
 )
 def test_lists_that_are_gathered_exactly_give_the_figures_of_the_general_path(
     name: str, dynamic: bool, dimension: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
