@@ -1,7 +1,7 @@
 """Loops over numbers -> machine code, by numba.
 
-Compiling takes seconds once per machine (numba keeps the result beside the loop's file or in the user's cache folder)
-and importing numba half a second per process, so whoever has a loop compiled also has a way without it.
+Compiling takes seconds once per machine (numba keeps the result beside the loop's file or in the user's cache folder),
+and importing numba takes half a second per process. So every caller of a compiled loop also has a way without it.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def stop(processes: Iterable[int]) -> None:
 
 
 def stop_until_ended(processes: Iterable[int]) -> None:
-    """Let processes do nothing more until they are ended, though whoever ends them continues them first."""
+    """Let processes do nothing more until they are ended, even if they are continued before they are ended."""
     left = set(processes)
 
     def have_ended() -> bool:

@@ -137,7 +137,7 @@ def header_size(file: str, size: int) -> Damage:
 
 
 def pipe(file: str) -> Damage:
-    """Put a pipe in the place of a file; nobody writes to it."""
+    """Put a pipe in the place of a file; no process writes to it."""
     return lambda root: ((root / file).unlink(), os.mkfifo(root / file))
 
 

@@ -1,4 +1,4 @@
-"""The owner of an output directory for which nobody competes."""
+"""The owner of an output directory that no other run uses."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class ObjectStore:
     def _ask(self, method: str, path: str, content: bytes | None = None) -> bytes:
         headers = {
             "Content-Type": "application/octet-stream",  # else the server takes content for a form
-            "Authorization": _SIGNED,  # else nobody may replace or delete an object
+            "Authorization": _SIGNED,  # else no client may replace or delete an object
         }
         request = urllib.request.Request(f"{self.endpoint}/{path}", data=content, headers=headers, method=method)
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:

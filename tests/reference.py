@@ -239,7 +239,7 @@ def rank_metrics(
 
 
 def query_auc(ranks: Collection[Ranks], weights: Sequence[Fraction] | None = None) -> float | None:
-    """Mean share of a query's competitors that the true entity beats, ties one half; None if nobody competes."""
+    """Mean share of a query's competitors that the true entity beats, ties one half; None without competitors."""
     weighted = [(r, weight) for r, weight in zip(ranks, weights or [1] * len(ranks), strict=True) if r[2] > 1]
     shares = [w * (1 - (realistic(r.optimistic, r.pessimistic) - 1) / (r.num_candidates - 1)) for r, w in weighted]
     return float(sum(shares) / sum(weight for _, weight in weighted)) if shares else None

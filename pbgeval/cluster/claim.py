@@ -1,8 +1,8 @@
-"""One run per directory: a file that says who works there, and whether that one still lives.
+"""One run per directory: a file names the run that works there, and shows whether that run is still alive.
 
-The file is made exclusively, so of two that start at the same time one owns the directory. An owner on this host is
-looked up by process and start time; one on another host is alive as long as its heartbeat changes, by the clock of
-whoever watches, so clocks need not agree. The same scheduler's job, requeued, takes over from itself at once.
+The file is created exclusively, so of two runs that start at the same time one owns the directory. An owner on this
+host is looked up by process and start time. An owner on another host is alive as long as its heartbeat changes; the
+observer measures that by its own clock, so clocks need not agree. A requeued job takes over from itself at once.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Ownership(Claim):
         """Become the owner.
 
         Raises:
-            OutputError: somebody else works here, or the directory cannot be written.
+            OutputError: another run works here, or the directory cannot be written.
         """
         while not create_exclusively(self.folder / OWNER, json.dumps(self.me), advice="; choose another output"):
             owner = _read(self.folder / OWNER)

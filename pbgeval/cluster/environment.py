@@ -1,4 +1,4 @@
-"""Environment variables -> this process's place in a group that somebody else started, or none: it is alone.
+"""Environment variables -> this process's place in a group that a launcher started, or none: it is alone.
 
 The innermost launcher decides: torchrun runs under srun, submitit's job in a shell of Slurm's, mpirun's daemons under
 srun. A launcher of a single task starts no group: such a process starts local workers itself.

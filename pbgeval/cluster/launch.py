@@ -1,4 +1,4 @@
-"""Start local workers and wait for them, or see that somebody else already started us.
+"""Start local workers and wait for them, or find that a launcher already started this one.
 
 Importing torch takes seconds. So the command, once it has imported everything and done nothing else, forks a server
 (`worker_server`), which forks workers within milliseconds. Other programs are not ours to fork: their workers are new
@@ -193,7 +193,7 @@ def _fork(
 
 
 def _run_spawned(function: Function, arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
-    """Run workers that begin with nothing; leave this process, which may be somebody else's, as it was."""
+    """Run workers that begin with nothing; leave this process, which may be the user's own program, as it was."""
     packed = _packed((function, arguments))
     with standard_files():  # a pipe to a worker in their place would be closed there
         return _run(partial(_SpawnedProcess, packed), num_workers, None)

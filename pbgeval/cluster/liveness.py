@@ -1,17 +1,17 @@
-"""Whether workers that wait for each other are alive, and go on.
+"""Whether workers that wait for each other are alive and make progress.
 
-A worker counts up counters that all share, and looks at those of others; who has not changed for too long, by the clock
-of whoever looks, has stalled. There are two kinds of counters:
+A worker increments counters that all workers share, and checks those of the others. A worker whose counter has not
+changed for too long, by the clock of the worker that checks, has stalled. There are two kinds of counters:
 
-    Watch      units done, in a stretch of work: whoever is done with it looks at the others' while it waits for them
-    Lifeline   signs of life, given and looked at by a thread all the time, whatever this process waits for
+    Watch      units done in a stretch of work: a worker that has finished checks the others while it waits for them
+    Lifeline   signs of life: a thread increments and checks them all the time, even while the process waits
 
-A host whose network has gone closes no connection: collectives and calls of the store would wait for it for days. So
-the thread of a lifeline has a connection of its own. Worker 0's looks at all counters, the others' at worker 0's, so a
-group of n takes 3n calls a beat; who loses worker 0 ends, and so do those who waited for it. A second thread, which
-calls nothing that could block, ends the process when the first one has heard nothing for too long. It can only end it
-as SIGKILL would, since the main thread may wait within a library; what is in the journal stays, and the next run takes
-the directory over.
+A host that loses its network closes no connection: collectives and calls of the store would wait for it for days. So
+the thread of a lifeline has its own connection. Worker 0 checks all counters, and the others check worker 0's, so a
+group of n takes 3n calls a beat. A worker that loses worker 0 exits, and so do the workers that wait for it. A second
+thread, which calls nothing that could block, ends the process when the first one has heard nothing for too long. It can
+only end it as SIGKILL would, because the main thread may be waiting inside a library. The journal stays, and the next
+run takes over the directory.
 
 A lifeline's time is counted in looks rather than read from a clock, so a process that was stopped for a while does not
 take all others for dead.
@@ -205,7 +205,7 @@ class Lifeline:
             self._is_cut = True
 
     def look(self) -> None:
-        """Take note that time has passed; end the process if somebody has been silent for too long."""
+        """Take note that time has passed; end the process if another process has been silent for too long."""
         self._looks += 1
         limit = self.limit / _SECONDS_BETWEEN_LOOKS
         silent = self._changes.first_silent(self._looks, limit)

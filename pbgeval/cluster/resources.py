@@ -35,7 +35,7 @@ def use_threads(local_size: int) -> None:
 
 @contextmanager
 def threads_put_back() -> Iterator[None]:
-    """Leave torch with as many threads as it had: the process may be somebody else's."""
+    """Leave torch with as many threads as it had: the process may belong to another program."""
     before = torch.get_num_threads()
     try:
         yield

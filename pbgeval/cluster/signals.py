@@ -50,7 +50,7 @@ class _RaisingHandler:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Turn signals to end into an `IncompleteError`, where nobody else handles them (submitit does, and requeues).
+    """Turn signals to end into an `IncompleteError`, where no other library handles them (submitit does, and requeues).
 
     Raises:
         IncompleteError: such a signal came.

@@ -192,7 +192,7 @@ def _figures_of_ranks(report: Result, inputs: Inputs, saved: SavedRun) -> tuple[
         ),
         evolve(saved, edges=files),
     )
-    # Ranks do not tell edges that nobody may rank from those that were left out, so counts of edges may differ.
+    # Ranks do not tell edges that may not be ranked from those that were left out, so counts of edges may differ.
     all_ranked = config.type_constraint != "observed" and not (config.head_candidates or config.tail_candidates)
     tables = [name for name in recomputed.rows if name in report.rows and (all_ranked or name == HISTOGRAM)]
     claimed, found = (_figures(of, tables, all_ranked=all_ranked) for of in (report, recomputed))

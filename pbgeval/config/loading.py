@@ -236,7 +236,7 @@ class _Structurer:
 def plain(value: object, levels: int = 4) -> Any:  # noqa: ANN401 (the same kind of value)
     """Copy dicts, lists, tuples, paths and our classes as dicts, lists and strings; leave all else as it is.
 
-    What nobody has set in an `EvalConfig` is left out.
+    Keys of an `EvalConfig` that are not set are left out.
 
     No key is deeper than `entities.NAME.KEY`: what lies below some levels is left as it is and refused for its type,
     so a list that contains itself has an end.
@@ -249,7 +249,7 @@ def plain(value: object, levels: int = 4) -> Any:  # noqa: ANN401 (the same kind
         value = {
             key: item
             for key, (item, default) in items.items()
-            # Lists are copied though nobody has set them, as overrides set their parts.
+            # Lists are copied although they are not set: overrides set their parts.
             if key in given or isinstance(item, list | dict) or type(item) is not type(default) or item != default
         }
     if isinstance(value, Mapping):
@@ -259,7 +259,7 @@ def plain(value: object, levels: int = 4) -> Any:  # noqa: ANN401 (the same kind
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-# A Python config file -> what its function returns; whatever goes wrong in it becomes one line with file and line.
+# A Python config file -> what its function returns; any error in it becomes one line with file and line.
 
 FUNCTIONS = ("get_config", "get_torchbiggraph_config")  # the first that a file defines is called
 
@@ -287,7 +287,7 @@ def run_python_file(source: Path, code: bytes) -> tuple[str, object, Any]:
                     value = function()
                     return name, value, plain(value)  # a copy, here: a value of its own classes may raise, too
         except BaseException as error:
-            # Not what an operator or a scheduler wants; whatever else a file raises is the file's.
+            # Signals of an operator or a scheduler pass; any other exception is the file's own.
             if isinstance(error, KeyboardInterrupt) or type(error).__module__.startswith("pbgeval.cluster."):
                 raise
             raise ConfigError(f"{_place(error, source)}: {_describe(error)}") from error

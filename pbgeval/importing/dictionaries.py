@@ -136,7 +136,7 @@ def make_relations(engine: Engine, tables: Sequence[str], types: RelationTypes) 
     """Number relations: those listed in their order, then all others by name.
 
     Raises:
-        StorageError: an edge has a relation whose types nobody says.
+        StorageError: an edge has a relation whose types are not given.
     """
     names = dict.fromkeys(name for name, _, _ in types.listed)
     found = " UNION ".join(f"SELECT rel AS name FROM {table}" for table in tables)

@@ -259,7 +259,7 @@ class TopKMetric:
     """What the first k recommended items of each user hold of the items that are right: means over users."""
 
     def __init__(self, k: int, num_items: int | None = None) -> None:
-        """Start with no users; with `num_items`, the share of all items that is recommended to somebody is known."""
+        """Start with no users; `num_items` gives the share of all items that is recommended to any user."""
         self.k = _whole("k", k)
         self.num_items = None if num_items is None else _whole("num_items", num_items)
         self.reset()

@@ -1,4 +1,4 @@
-"""Ranks that somebody has -> every rank metric, of every rank type, by any of its names.
+"""Given ranks -> every rank metric, of every rank type, by any of its names.
 
 Nothing is rounded to bins or to fixed point: ranks are float64 (exact to 2^52 with halves), sums are rounded once.
 """

@@ -72,7 +72,7 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """The distance to the farther end."""
+        """The distance to the end that is farther away."""
         return max(self.high - self.value, self.value - self.low)
 
     def report(self) -> dict[str, float]:

@@ -46,13 +46,13 @@ class AnswerPlaces:
         """Arrange answers by the other candidates that are better and tied: this decides every run.
 
         Of two answers of a query, the lower one counts what is better than or tied with the higher one as better. So
-        equal counts mean one score, or answers with nobody between them: their order is no matter but for `among_P`.
+        equal counts mean one score, or answers with no candidate between them: their order matters only for `among_P`.
 
         Args:
             query_P: query of each answer, ascending from 0 without gaps; then by what follows.
             better_P: candidates without answers that score higher.
             tied_P: those that score the same.
-            among_P: grows with falling scores among the answers that nobody ties with; 0 for others.
+            among_P: grows with falling scores among the answers without ties; 0 for others.
 
         Returns:
             The places, and the run of each answer.

@@ -65,7 +65,7 @@ class AucSampling:
 
     @classmethod
     def of_nothing(cls) -> AucSampling:
-        """Keep no score: nobody asks for what is computed from them."""
+        """Keep no score: no metric of scores is asked for."""
         return cls(0.0, 0.0, FIRST_POSITION_WORD)
 
     @property

@@ -47,5 +47,5 @@ def load_compiled(device: torch.device, dtype: torch.dtype) -> None:
         images = torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype), none
         cpu_counting.count_scores(torch.empty((0, 0), dtype=dtype), images, none, None, None)
         if cpu_counting.product_is_callable():
-            nobody = torch.empty((0, 16), dtype=torch.float32)
-            cpu_counting.count(nobody, nobody, (nobody[:, 0], nobody[:, 0]), (none, none), None)
+            empty_0D = torch.empty((0, 16), dtype=torch.float32)
+            cpu_counting.count(empty_0D, empty_0D, (empty_0D[:, 0], empty_0D[:, 0]), (none, none), None)

@@ -1,7 +1,7 @@
 """Blocks of scores -> threads, each of which multiplies, compares and drops its own.
 
-A product that is shared by threads leaves its scores in several cores' caches, and whoever compares them fetches half
-of them from elsewhere: that took longer than comparing. So a thread does all of a block, with products of one thread.
+If threads share a product, its scores end up in the caches of several cores, and the comparing thread then misses its
+cache for half of them. That took longer than comparing. So one thread does all of a block, with products of one thread.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def bucket_pass(
         origin: the file, and what addresses its draws.
         tables: the bucket's partitions, by entity type and side.
         settings: the protocol.
-        competition: which of the edges are evaluated and who does not compete; None: all, and everybody does.
+        competition: which edges are evaluated and which candidates do not compete; None: all edges, and all compete.
         relations: that may compete where one is hidden; None: none is.
 
     Returns:

@@ -1,8 +1,9 @@
 """Prepared queries and candidates on a CPU -> counts, by one compiled loop: scores are multiplied, compared, forgotten.
 
 A block of scores that is a tensor goes through memory, whose pages are new each time: that took as long as the product.
-Here a part of it at a time stays in a core's cache. The fast path of `counting` where nobody asks for all
-scores; it multiplies by the same routine, and a self-check and a property test hold it to the same bits and integers.
+Here one part of the block at a time stays in a core's cache. This is the fast path of `counting` where the scores
+themselves are not needed. It calls the same multiplication routine; a self-check and a property test verify that bits
+and counts are equal.
 """
 
 from __future__ import annotations

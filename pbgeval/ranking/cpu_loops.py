@@ -229,7 +229,7 @@ def count_block(
                 for query in range(first_K[row], first_K[row + 1]):
                     limits, own = (high_Q[query], low_Q[query]), own_Q[query]
                     tied, _ = count_row(
-                        scores_C, start, query, limits, own, known_P[:0],  # nobody else is excluded
+                        scores_C, start, query, limits, own, known_P[:0],  # no other is excluded
                         known_here_P, known_score_here_P, counts_6Q,
                     )  # fmt: skip
                     if open_cells[0].size and tied:
@@ -346,24 +346,24 @@ def count_gathered(
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden."""
     operator, is_dynamic, rel_BQ = relation
     lhs_BK, rhs_BK = ids
-    (lhs_KD, rhs_KD), of_rhs_KD, query_KD, scores_P = room
-    of_queries = operator if is_dynamic else IDENTITY
-    gathered_KD = rhs_KD if operator == of_queries else of_rhs_KD
+    (lhs_KD, rhs_KD), raw_rhs_KD, query_KD, scores_P = room
+    query_operator = operator if is_dynamic else IDENTITY
+    gathered_KD = rhs_KD if operator == query_operator else raw_rhs_KD
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk
         gather_rows(tables[0], global_embeddings[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)
         gather_rows(tables[1], global_embeddings[1], rhs_BK[chunk], rhs_BK[following], gathered_KD)
-        if operator != of_queries:  # a relation's one operator acts on the right side, candidates or not
+        if operator != query_operator:  # a relation's one operator acts on the right side, candidates or not
             transform_rows(operator, gathered_KD, rhs_BK.shape[1], rel_BQ[chunk, :0], parameters[1], rhs_KD)
         if sides[0][0][1]:
             total += count_side(
-                multiplications[0], of_queries, rhs_KD, lhs_KD, rel_BQ[chunk], parameters[1], query_KD, scores_P,
+                multiplications[0], query_operator, rhs_KD, lhs_KD, rel_BQ[chunk], parameters[1], query_KD, scores_P,
                 chunk, sides[0],
             )  # fmt: skip
         if sides[1][0][1]:
             total += count_side(
-                multiplications[1], of_queries, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_KD, scores_P,
+                multiplications[1], query_operator, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_KD, scores_P,
                 chunk, sides[1],
             )  # fmt: skip
     return total
@@ -396,7 +396,7 @@ def squared_length(x_D: Compiled) -> Compiled:
 
 
 @inner_loop()
-def largest_of(x_D: Compiled) -> Compiled:
+def largest_magnitude(x_D: Compiled) -> Compiled:
     """Return the largest magnitude of a row; as integers, numbers without their signs have the same order."""
     largest = np.int32(0)
     for at in range(x_D.size):  # of floating-point numbers it is not vectorised
@@ -413,7 +413,7 @@ def rounded(x: Compiled) -> Compiled:
 @inner_loop(may_reorder=True)  # no sum is rounded
 def value_on_grids(x_D: Compiled, y_D: Compiled, bits: Compiled) -> Compiled:
     """Return what `fast_products.GridProduct` makes of two rows, without the query's constant."""
-    exponent_x, exponent_y = math.frexp(largest_of(x_D))[1] - bits, math.frexp(largest_of(y_D))[1] - bits
+    exponent_x, exponent_y = math.frexp(largest_magnitude(x_D))[1] - bits, math.frexp(largest_magnitude(y_D))[1] - bits
     per_x, per_y, total = math.ldexp(1.0, -exponent_x), math.ldexp(1.0, -exponent_y), np.float64(0)
     for at in range(x_D.size):
         total += rounded(np.float64(x_D[at]) * per_x) * rounded(np.float64(y_D[at]) * per_y)

@@ -83,7 +83,7 @@ class CandidateSets:
     """Who may compete; every array is sorted and without duplicates."""
 
     num_entities: int  # of all types: what a code is made with
-    allowed: np.ndarray | None = None  # int64 entity ids: nobody else competes on either side
+    allowed: np.ndarray | None = None  # int64 entity ids: no others compete on either side
     of_side: Mapping[Side, np.ndarray] = field(factory=dict)  # entity ids that compete where this side is hidden
     observed: Mapping[Side, np.ndarray] | None = None  # relation * num_entities + entity id, by hidden side
 

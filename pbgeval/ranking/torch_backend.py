@@ -1,6 +1,6 @@
-"""Blocks -> counts, by blocks of scores that torch makes and compares: the general way, on any device.
+"""Blocks -> counts: torch makes a block of scores and compares them. The general way, on any device.
 
-Other backends take a faster way for the blocks that it serves, and this one for the others; counts are the same.
+Other backends count the blocks that they support faster, and leave the others to this one. Counts are the same.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ LOSS_CANDIDATES_PER_BLOCK = 1024  # changes the last bits of a loss, so it is fi
 
 @frozen(eq=False)
 class TorchBackend:
-    """How scores are made and counted; the base of all backends.
+    """Makes scores and counts them; the base of all backends.
 
-    Another backend overrides `count` for the blocks that it counts faster, or `count_scores` where it only compares
-    faster, and calls the base for all others. `count_lists` is for a backend that also gathers rows by itself.
+    Another backend overrides `count` for the blocks that it counts faster, or `count_scores` if it only compares
+    faster, and calls the base for all others. A backend that also gathers rows overrides `count_lists`.
     """
 
     comparator: RowComparator
     certified: CertifiedComparator | None  # None: ranks are not certified
     device: torch.device
     dtype: torch.dtype  # of vectors
-    keeps_scores: bool  # whether every score of a block is asked for
+    keeps_scores: bool  # whether `Counted` has every score of a block
     sizes: BlockSizes = field(init=False)
 
     @sizes.default
-    def _of_device(self) -> BlockSizes:
+    def _sizes_on_device(self) -> BlockSizes:
         return sizes_on(self.device)
 
     @property
     def queries_per_block(self) -> int:
-        """How many queries are counted together; of a model that keeps their scores, as many as it wants."""
+        """How many queries are counted together; a model that keeps their scores sets its own number."""
         if isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None:
             return self.comparator.by_rows.queries_per_block
         return self.sizes.queries
@@ -66,9 +66,9 @@ class TorchBackend:
         """Return how many candidates are counted together.
 
         Args:
-            num_candidates: of the range that is cut.
-            num_columns: of their prepared rows.
-            num_tasks: so many parts keep all threads busy.
+            num_candidates: the size of the range that is divided.
+            num_columns: the number of columns of their prepared rows.
+            num_tasks: how many parts keep all threads busy.
             with_loss: whether a loss is folded over the parts.
         """
         if isinstance(self.comparator, ScorerComparator):
@@ -76,7 +76,7 @@ class TorchBackend:
         return LOSS_CANDIDATES_PER_BLOCK if with_loss else self.sizes.candidates
 
     def prepare(self, runs: Sequence[CandidateRows]) -> None:
-        """Make what many blocks need of some candidates, while these are in cache."""
+        """Compute what many blocks need from these candidates, while they are in cache."""
         for run in runs if self.certified is None else ():
             _ = run.largest, run.duplicates
 
@@ -111,17 +111,17 @@ class TorchBackend:
         """Count lists that name their candidates by id, on all sides at once, where that is faster.
 
         Args:
-            lists: of some chunks.
-            cells_of: finds the special cells of a side's lists; asked only where the lists are counted here.
+            lists: the lists of some chunks.
+            cells_of: finds the special cells of a side's lists; called only if this backend counts the lists.
 
         Returns:
-            What was found, by the side that is hidden. None: the rows must be prepared and given to `count`, since this
-            backend does not gather them, or a score is not a number and `count` names it.
+            The counts, by hidden side. None: the caller must prepare the rows and call `count`, because this backend
+            does not gather them, or because a score is not a number and `count` names it.
         """
         return None
 
     def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
-        """Count a block of which all scores are there: above `high_Q` is better, from `low_Q` up to it ties."""
+        """Count a block from all its scores: above `high_Q` is better, from `low_Q` to `high_Q` ties."""
         return counting.count(
             scores_KC,
             high_Q,
@@ -138,17 +138,17 @@ class TorchBackend:
         """Tell whether candidates are better than true entities, and whether they tie, bool (P,) each.
 
         Args:
-            queries: whose true entities are meant.
-            query_P: the query of each.
+            queries: the queries whose true entities are compared.
+            query_P: the query of each comparison.
             pairs: prepared candidates, and their scores with the rows of their queries.
-            at_P: which of these is meant.
+            at_P: the index in `pairs` of each comparison.
         """
         candidate_ND, score_N = pairs
         true = queries.true
         if isinstance(true, CertifiedTrue):
             assert self.certified is not None, "ranks are certified"
-            of_queries = queries.rows_KD, queries.row_on_device_Q[query_P]
-            signs_P = decide(self.certified, of_queries, (candidate_ND, at_P), true, query_P)
+            query_rows = queries.rows_KD, queries.row_on_device_Q[query_P]
+            signs_P = decide(self.certified, query_rows, (candidate_ND, at_P), true, query_P)
             return signs_P > 0, signs_P == 0
         assert true is not None, "true scores are known"
         score_P = score_N[at_P]
@@ -161,7 +161,7 @@ class TorchBackend:
         """Return the scores of a block, rows of all grids one after the other, none of them NaN."""
         query_BKD, candidate_BCD = block.queries.rows_BKD, block.candidates.rows_BCD
         scores_BKC = self.comparator.scores(query_BKD, candidate_BCD)
-        if not block.is_one_grid or block.may_overflow:  # of several grids a sum of the scores may tell sooner
+        if not block.is_one_grid or block.may_overflow:  # for several grids, a sum of the scores may already tell
             found = first_nan(self.comparator, query_BKD, candidate_BCD, scores_BKC)
             if found is not None:
                 grid, row, column = found
@@ -178,25 +178,25 @@ class TorchBackend:
         """Return the correction that makes candidates with a true entity's very vector tie with it.
 
         Products give them the bits that they give the true entity, but the score that counts may be another sum. A
-        vector that only shares the hash has another score: one of each query's duplicates is asked for it.
+        vector that only shares the hash has another score, so one of each query's duplicates is scored.
         """
         kernel_Q, true_Q, num_queries = true.kernel_Q, true.score_Q, block.queries.num_queries
         none = QueryCounts.unfiltered(RankCounts.zero(num_queries, self.device))
         differs_Q = (kernel_Q != true_Q).cpu()
-        if not differs_Q.any():  # as on most machines: then nothing need be looked for
+        if not differs_Q.any():  # as on most machines: there is nothing to correct
             return none
         own_Q = block.own_Q.where(block.own_Q < block.num_columns, -1)
-        found = block.candidates.duplicates.of_queries(true.hash_Q.cpu().numpy(), own_Q.numpy())
+        found = block.candidates.duplicates.find(true.hash_Q.cpu().numpy(), own_Q.numpy())
         query_P, column_P = map(torch.from_numpy, found)
         query_P, column_P = query_P[differs_Q[query_P]], column_P[differs_Q[query_P]]
         if not query_P.numel():
             return none
-        is_first_P = query_P.diff(prepend=query_P[:1] - 1) != 0  # of each query's
-        asked_query_P, asked_column_P = query_P[is_first_P], column_P[is_first_P]
-        rows = block.queries.rows_KD[block.queries.row_Q[asked_query_P]], block.candidates.rows_CD[asked_column_P]
+        is_first_P = query_P.diff(prepend=query_P[:1] - 1) != 0  # the first duplicate of each query
+        scored_query_P, scored_column_P = query_P[is_first_P], column_P[is_first_P]
+        rows = block.queries.rows_KD[block.queries.row_Q[scored_query_P]], block.candidates.rows_CD[scored_column_P]
         is_duplicate_Q = torch.zeros_like(true_Q, dtype=torch.bool)
-        asked_query_P = asked_query_P.to(self.device)
-        is_duplicate_Q[asked_query_P] = self.pairs(*rows) == kernel_Q[asked_query_P]
+        scored_query_P = scored_query_P.to(self.device)
+        is_duplicate_Q[scored_query_P] = self.pairs(*rows) == kernel_Q[scored_query_P]
 
         def correction(query_P: Tensor) -> RankCounts:
             tied_Q = torch.bincount(query_P, minlength=num_queries).to(self.device) * is_duplicate_Q
@@ -207,7 +207,7 @@ class TorchBackend:
         return QueryCounts(correction(query_P), correction(query_P[is_known_P]))
 
     def _count_between_limits(self, block: Block) -> Counted:
-        """Count as far as the bounds of fast scores decide."""
+        """Count what the bounds of fast scores decide."""
         queries, true = block.queries, block.queries.true
         assert isinstance(true, CertifiedTrue), "ranks are certified"
         fast = fast_scores(queries.prepared, block.candidates.prepared, values=self.keeps_scores)

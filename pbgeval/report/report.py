@@ -362,7 +362,7 @@ class Report(Result):
 
         Nothing is scored. Without arguments the metrics are this report's to the bit, but for what needs scores:
         `auc` is None, `loss` and `intervals` are left out, and so are diagnostics that ranks files do not hold (None).
-        An edge counts if it was ranked on at least one side: files do not tell edges that nobody may rank on either
+        An edge counts if it was ranked on at least one side: files do not tell edges that may not be ranked on either
         side from edges that the run dropped, so `num_edges`, `num_queries_outside` and frequencies of query keys
         leave out the former too.
 

@@ -357,7 +357,7 @@ class OutputDirectory:
         return any((self.path / JOURNAL).glob("*.unit"))
 
     def suspend(self) -> None:
-        """Leave a run that can go on to whoever starts it again; what another run has taken over is left alone."""
+        """Release an unfinished run, so that it can be resumed; leave alone what another run has taken over."""
         if self.owner.is_held:
             remove_scratch(self.path / SCRATCH)
         self.owner.release()  # where it is not held, its heart stops beating
@@ -430,7 +430,7 @@ class OutputDirectory:
                 self.owner.say(f"{self.path}: files beside the earlier result are kept in {earlier}")
 
     def files_of_sinks(self) -> set[str]:
-        """Return the paths of the files of sinks, whoever has made them."""
+        """Return the paths of the files of sinks, from this run or an earlier one."""
         return {name for name in files_below(self.path, [SINK_FOLDER]) if name.startswith(f"{SINK_FOLDER}/")}
 
     def list_files(self, names: Collection[str]) -> None:

@@ -455,7 +455,7 @@ def _read_answers(
     """Return the ranked answers of the keys of one place, int64 (P,) by column, each once and in order.
 
     `list` is the partition of an answer's candidates, 0 where there is one list. `better` and `tied` leave known
-    candidates out; `among` are known ones that are better than an answer that nobody ties with, and put those in order.
+    candidates out; `among` are known ones that are better than an answer without ties, and put those in order.
     `row` is block and row of its edge. The last two columns count training edges, 0 where they are not counted.
     """
     facts = run.facts
@@ -504,7 +504,7 @@ def _topk_section(
         is_first = begins(of["key"], of["list"])
         answers, runs = AnswerPlaces.of_counts(np.cumsum(is_first) - 1, of["better"], of["tied"], of["among"])
         sums.add(hidden, answers, runs, of[QUERY_HALF_LINK][is_first], of[ANSWER_HALF_LINK])
-    # Given lists may lack other answers, so their order is not known where nobody stands between them.
+    # Given lists may lack other answers, so their order is not known where no candidate stands between them.
     kinds = (QUERY_HALF_LINK,) if "given" in run.facts.candidates else (QUERY_HALF_LINK, ANSWER_HALF_LINK)
     return {
         **sums.section(run.facts.ends, kinds if counts is not None else ()),
@@ -562,7 +562,7 @@ class _Recommended:
         return {place: times[max(times)].keys.copy() for place, times in self.times.items() if times}
 
     def section(self, sides: Sequence[Side], counts: TrainingCounts | None) -> dict[str, float | None]:
-        """Return the share of the candidates that is recommended to anybody, and how popular it is on average."""
+        """Return the share of the candidates that any user is recommended, and their mean popularity."""
         found = {}
         for label, among in by_label({side: [side] for side in sides}, sides).items():
             of_label = {place: times for place, times in self.times.items() if place[2] in among}

@@ -211,7 +211,7 @@ class ScorerComparator:
 
 
 def checked_scores(found: Any, where: str, shape: tuple[int, ...]) -> Tensor:  # noqa: ANN401 - whatever a model returns
-    """Return the scores of somebody's model as a tensor.
+    """Return the scores of a user's model as a tensor.
 
     Raises:
         ScorerError: they are no real numbers, or have another shape.

@@ -1,4 +1,4 @@
-"""Queries and their true entities -> what candidates are compared with, and what tells a true entity's twin."""
+"""Queries and their true entities -> what candidates are compared with, and the duplicates of a true entity."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pbgeval.scoring.fast_products import GridProduct
 
 @frozen(eq=False)
 class TrueScores:
-    """The true scores of some queries. `score_Q` is a sum as PBG makes it."""
+    """The true scores of some queries. `score_Q` is summed as in PBG."""
 
     score_Q: Tensor
-    kernel_Q: Tensor  # with the bits that the kernel of the candidates gives
-    hash_Q: Tensor  # int64: of the true entity's prepared row
+    kernel_Q: Tensor  # the same score, with the bits of the kernel that scores candidates
+    hash_Q: Tensor  # int64: the hash of the true entity's prepared row
 
     @classmethod
     def from_pairs(
@@ -31,10 +31,10 @@ class TrueScores:
     ) -> TrueScores:
         """Score each prepared query with its own true entity's prepared row.
 
-        `paired` is what scores pairs with the bits of the kernel that candidates meet, where that is not the product.
+        `paired` scores pairs with the bits of the kernel that scores candidates, if that is not the product.
         """
         kernel_Q = (paired or comparator.paired_scores)(query_QD, true_QD)
-        # A model has one kernel: no score of PBG's beside it.
+        # A model has one kernel, and no PBG score beside it.
         score_Q = comparator.pbg_true_scores(query_QD, true_QD) if isinstance(comparator, Comparator) else kernel_Q
         return cls(score_Q, kernel_Q, row_hashes(true_QD))
 
@@ -49,13 +49,13 @@ class TrueScores:
         rows_QD = rows_QD.to(device)
         return cls(rows_QD[:, 0], rows_QD[:, 1], rows_QD[:, 2:].contiguous().view(torch.int64).squeeze(1))
 
-    def compare(self, query_P: Tensor, score_P: Tensor, is_twin_P: Tensor) -> tuple[Tensor, Tensor]:
+    def compare(self, query_P: Tensor, score_P: Tensor, is_duplicate_P: Tensor) -> tuple[Tensor, Tensor]:
         """Tell whether candidates are better than the true entities of their queries, and whether they tie, bool (P,).
 
-        A twin has the very vector of the true entity, so it ties, whatever the score that counts.
+        A duplicate has exactly the true entity's vector, so it ties, whichever score counts.
         """
         true_P = self.score_Q[query_P]
-        return (score_P > true_P) & ~is_twin_P, (score_P == true_P) | is_twin_P
+        return (score_P > true_P) & ~is_duplicate_P, (score_P == true_P) | is_duplicate_P
 
     @staticmethod
     def width(dtype: torch.dtype) -> int:
@@ -68,9 +68,9 @@ class CertifiedTrue:
     """The true entities' prepared rows of some queries, for certified ranks."""
 
     rows_QD: Tensor  # float32
-    value_Q: Tensor  # float32: the score with which the pooled AUC compares, as competitors' values are made
+    value_Q: Tensor  # float32: the score that the pooled AUC compares, computed as those of competitors
     score_Q: Tensor  # float64, without the query's constant
-    error_Q: Tensor  # float64: it is off by at most this
+    error_Q: Tensor  # float64: the largest possible error of `score_Q`
 
     @classmethod
     def from_pairs(cls, comparator: CertifiedComparator, query_QD: Tensor, true_QD: Tensor) -> CertifiedTrue:
@@ -84,12 +84,12 @@ class CertifiedTrue:
 
     @classmethod
     def unpacked(cls, comparator: CertifiedComparator, rows_QD: Tensor, query_QD: Tensor) -> CertifiedTrue:
-        """Read what `packed` made; the queries are those that it was made with."""
+        """Read what `packed` made; the queries must be those that it was made with."""
         true_QD = rows_QD[:, :-1]
         return cls(true_QD, rows_QD[:, -1], *comparator.scores_in_float64(query_QD, true_QD))
 
 
-# Prepared rows -> hashes of their values, and the candidates that are the very vector of a query's true entity.
+# Prepared rows -> hashes of their values, and the candidates with exactly the vector of a query's true entity.
 #
 # A true score that is summed elementwise rounds less than a matrix kernel, and near-ties fall as they do in PBG; but
 # then a candidate with the true entity's own vector need not have the same last bits. Such duplicates are found by hash
@@ -99,7 +99,7 @@ class CertifiedTrue:
 def row_hashes(prepared_ND: Tensor) -> Tensor:
     """Return a 64-bit hash of each row, int64 (N,); 0.0 and -0.0 are equal.
 
-    It is an inner product of words of 64 bits with random integers, where numbers above 2^64 go round.
+    It is an inner product of 64-bit words with random integers, modulo 2^64.
     """
     if prepared_ND.dtype is torch.float32 and prepared_ND.shape[1] % 2:
         prepared_ND = F.pad(prepared_ND, (0, 1))
@@ -108,7 +108,7 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
     step = sizes_on(prepared_ND.device).hashed_rows
     for start in range(0, len(hash_N), step):
         words_ND = (prepared_ND[start : start + step] + 0.0).view(torch.int64)
-        words_ND = words_ND ^ (words_ND >> 32)  # of small numbers the lower halves are zeros
+        words_ND = words_ND ^ (words_ND >> 32)  # the lower halves of small numbers are zeros
         words_ND ^= words_ND >> 16
         hash_N[start : start + step] = words_ND.mul_(multiplier_D).sum(1)
     return hash_N
@@ -123,10 +123,10 @@ def _multipliers(number: int) -> Tensor:
 
 @frozen(eq=False)
 class DuplicateRows:
-    """Candidates, to be asked which of them have a given vector."""
+    """Candidates, indexed by the hashes of their rows."""
 
     hash_C: np.ndarray  # int64, ascending
-    column_C: np.ndarray  # the candidate of each
+    column_C: np.ndarray  # the candidate of each hash
     end_C: np.ndarray  # where the run of equal hashes ends
 
     @classmethod
@@ -139,20 +139,20 @@ class DuplicateRows:
         ends = np.append(starts[1:], hash_C.size)
         return cls(hash_C, order, np.repeat(ends, ends - starts) if hash_C.size else ends)
 
-    def of_queries(self, hash_Q: np.ndarray, own_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def find(self, hash_Q: np.ndarray, own_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (query, candidate) of duplicates of each query's true entity.
 
         Args:
-            hash_Q: of the true entities' prepared rows.
-            own_Q: candidate that is the true entity itself, negative where it is none of these.
+            hash_Q: hashes of the true entities' prepared rows.
+            own_Q: the candidate that is the true entity itself; negative if none is.
         """
         low_Q = np.searchsorted(self.hash_C, hash_Q)
         at_Q = np.minimum(low_Q, self.hash_C.size - 1)
         high_Q = np.where(self.hash_C[at_Q] == hash_Q, self.end_C[at_Q], low_Q)
-        with_twin = np.flatnonzero(high_Q - low_Q > (own_Q >= 0))
-        lengths = high_Q[with_twin] - low_Q[with_twin]
-        query = np.repeat(with_twin, lengths)
-        begins = np.repeat(low_Q[with_twin] - (np.cumsum(lengths) - lengths), lengths)
+        has_duplicate = np.flatnonzero(high_Q - low_Q > (own_Q >= 0))
+        lengths = high_Q[has_duplicate] - low_Q[has_duplicate]
+        query = np.repeat(has_duplicate, lengths)
+        begins = np.repeat(low_Q[has_duplicate] - (np.cumsum(lengths) - lengths), lengths)
         column = self.column_C[begins + np.arange(query.size)]
         others = column != own_Q[query]
         return query[others], column[others]

@@ -45,7 +45,7 @@ class LeftOut:
 
     @classmethod
     def read(cls, folder: Path) -> LeftOut | None:
-        """Return what was left out of a folder; None where nothing was, or nobody says so.
+        """Return what was left out of a folder; None where nothing was, or no record says so.
 
         Raises:
             StorageError: the file cannot be read or is of another form.

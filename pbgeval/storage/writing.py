@@ -210,7 +210,7 @@ def private_folder(path: Path, siblings: str) -> Iterator[bool]:
     for other in path.parent.glob(siblings):
         descriptor = _open_own_folder(other)
         if descriptor is not None:
-            with _closed(descriptor), suppress(OSError):  # somebody uses it, or this file system cannot tell
+            with _closed(descriptor), suppress(OSError):  # it is in use, or this file system cannot tell
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.listdir(descriptor):  # an empty one may just be in the making, and stays
                     shutil.rmtree(other, ignore_errors=True)
@@ -243,7 +243,7 @@ def _open_own_folder(path: Path) -> int | None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder beside `path` that takes its name at the end; whatever fails in between leaves no folder.
+    """Yield a folder beside `path` that takes its name at the end; a failure in between leaves no folder.
 
     An empty folder of that name is replaced.
 
@@ -314,7 +314,7 @@ def _remove_emptied(folder: Path, names: Iterable[str]) -> None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder, unless somebody has put something there, or there is none."""
+    """Remove a folder if it exists and is empty."""
     with suppress(OSError):
         folder.rmdir()
 
@@ -338,7 +338,7 @@ def remove_scratch(folder: Path) -> None:
         for path in folder.iterdir()
         if _SCRATCH_NAME.fullmatch(path.name) and path.suffix != _REMOVED and path.is_dir() and not path.is_symlink()
     ]:
-        with suppress(FileNotFoundError):  # somebody else was faster
+        with suppress(FileNotFoundError):  # another process was faster
             scratch.rename(scratch.with_name(scratch.name + _REMOVED))
     for removed in folder.glob(f"*{_REMOVED}"):
         if _SCRATCH_NAME.fullmatch(removed.name) and not removed.is_symlink():

@@ -131,7 +131,7 @@ def test_ranks_are_openbiolinks_without_the_true_entity_as_its_own_competitor(
 @pytest.mark.parametrize("side", ENDS)
 @pytest.mark.parametrize("model", MODELS)
 def test_scores_of_dglkes_functions_rank_as_its_folder_does(model: str, side: Side, theirs: Path, root: Path) -> None:
-    """Exact scores rank equally; of others, nobody but candidates within 1e-4 of the true one."""
+    """Exact scores rank equally; rounded ones may swap only candidates within 1e-4 of the true one."""
     dl = loader(root)
     with np.load(theirs / f"{model}.npz") as scores:
         own = {Side.LHS: scores["heads"], Side.RHS: scores["tails"]}[side].astype(np.float64)

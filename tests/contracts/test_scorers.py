@@ -116,7 +116,7 @@ class TransE(torch.nn.Module):
 
 
 class TestOneEntity(ScorerContract):
-    """Nobody competes."""
+    """No candidate competes."""
 
     num_entities, num_relations = 1, 1
 
@@ -431,7 +431,7 @@ def test_rows_that_do_not_fit_in_the_cache_change_no_rank(candidates, tmp_path, 
         assert sum(rows) <= 2 * len(MANY_EDGES) + NUM_CHECKED
 
 
-def test_true_scores_of_queries_that_nobody_competes_in_are_those_of_the_model():
+def test_true_scores_of_queries_without_competitors_are_those_of_the_model():
     """Of relations whose one candidate is the true entity."""
     edges = [(0, 0, 1), (2, 1, 3), (2, 1, 4)]
     known = Edges(edges, filter=[edges])

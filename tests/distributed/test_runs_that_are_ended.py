@@ -207,7 +207,7 @@ def test_a_group_that_is_killed_at_a_random_moment_goes_on_to_the_same_numbers(
     random = np.random.default_rng(seed)
     workers = start_group(case, [], tmp_path / "output", workers=2, threads=1)
     time.sleep(random.uniform(0.05, 0.95) * seconds)
-    for worker in random.permutation(workers):  # the second by whoever started the group, once the first has gone
+    for worker in random.permutation(workers):  # the launcher ends the second, once the first has gone
         worker.kill()
         worker.join()
 

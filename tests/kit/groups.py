@@ -1,6 +1,6 @@
 """Groups of processes within seconds: forked from a server that has imported everything once.
 
-The environment is the one that torchrun sets, so the workers take the path of a group that somebody else started.
+The environment is the one that torchrun sets, so the workers take the path of a group that a launcher started.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def start_as_mpirun(command: Sequence[str | Path], size: int, cwd: Path) -> list
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody uses."""
+    """Return a free port of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
 

@@ -27,7 +27,7 @@ Place = tuple[str, int, int]  # entity type, partition, row
 
 @dataclass(frozen=True)
 class Rules:
-    """Who is evaluated and who competes; None where nobody is left out."""
+    """Which edges are evaluated and which entities compete; None where none is left out."""
 
     filter_edges: Sequence[Buckets] = ()
     train_edges: Sequence[Buckets] = ()

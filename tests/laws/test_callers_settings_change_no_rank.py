@@ -1,4 +1,4 @@
-"""Whoever evaluates in a process that trains gets the numbers of a process that does not (decision 0004)."""
+"""An evaluation in a process that trains has the numbers of one in a process that does not (decision 0004)."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_device_gives_the_figures_of_the_cpu(
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_kernels_of_a_gpu_score_and_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str) -> None:
-    """Nobody wants the scores of blocks against all, so none are stored; of sampled lists they are."""
+    """Scores of blocks against all entities are not needed, so none are stored; those of sampled lists are."""
     case = TinyCase.write(tmp_path / "case", partition_sizes=(17, 16), edges_per_bucket=8)
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)

@@ -1,7 +1,7 @@
 """Small exact graphs with no fast path, each of them alone, and all: every count of a query is the reference's.
 
-Needs no reference data. Here every path is taken by whole evaluations, ties, twins and known answers among them; what
-each path must withstand beside that has its own law.
+Needs no reference data. Here whole evaluations with ties, duplicates and known answers take every path; what else each
+path must withstand has its own law.
 """
 
 from __future__ import annotations

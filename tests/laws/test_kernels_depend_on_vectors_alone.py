@@ -337,7 +337,7 @@ def test_broken_kernels_are_found_and_the_cheapest_rule_that_holds_is_used(wrong
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_products_of_a_lower_precision_are_refused_whoever_asked_for_them(
+def test_products_of_a_lower_precision_are_refused_however_they_were_asked_for(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An environment variable of a library makes torch do it whatever torch is told; all its products then agree."""

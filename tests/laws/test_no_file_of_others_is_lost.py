@@ -269,7 +269,7 @@ def test_another_result_that_comes_first_is_not_removed(case: TinyCase, monkeypa
 
 
 @pytest.mark.parametrize("more", [(), ("--output", "output")])
-def test_a_page_of_somebody_else_stays(case: TinyCase, more: tuple[str, ...]) -> None:
+def test_a_page_that_another_program_wrote_stays(case: TinyCase, more: tuple[str, ...]) -> None:
     output = case.root / "output"
     write_others(output, ("report.html",))
 

@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
 
-PORT = 29_700  # of hosts that nobody else uses
+PORT = 29_700  # of hosts that no other test uses
 IMPATIENT = {STALL_VARIABLE: "5", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 

@@ -85,7 +85,7 @@ CONFIGS = [
         )
         for key, path in (("edge_paths[0]", "edges"), ("checkpoint_path", "checkpoint"))
     ),
-    # A Python file that does what nobody means
+    # A Python file with an unlikely mistake
     settings_then("l = []; l.append(l); c['relations'] = l", "…relations[0]: expected a dict with…"),
     settings_then("l = []; l.append(l); c['edge_paths'] = l", "…edge_paths[0]: expected a string…"),
     settings_then(

@@ -400,7 +400,7 @@ def test_buckets_may_be_empty_or_absent(case: TinyCase, is_empty_partition: bool
         (">/dev/full", 1, ["cannot print the table: No space left on device; the result is in output"]),
     ],
 )
-def test_a_result_is_complete_though_nobody_listens(
+def test_a_result_is_complete_even_if_its_output_cannot_be_written(
     case: TinyCase, streams: str, status: int, faults: list[str]
 ) -> None:
     command = f"'{COMMAND}' --config eval.py --workers 1 --output output {streams}; exit ${{PIPESTATUS[0]}}"

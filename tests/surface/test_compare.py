@@ -193,7 +193,7 @@ UNLIKE = [
 ]
 
 
-def test_names_are_not_broken_where_nobody_looks(
+def test_names_are_not_broken_off_a_terminal(
     cases: tuple[TinyCase, TinyCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)

@@ -44,7 +44,7 @@ SET_ELSEWHERE = {
 _FENCE = re.compile(r"^ *```(\w*)", re.MULTILINE)
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
-# Commands where output or a drawing is shown: they would be run by nobody.
+# Commands where output or a drawing is shown: no reader would run them.
 _COMMAND = re.compile(r"^\s*(\$ )?(kgeval-dist|torchrun|srun|sbatch|mpirun|pip|python3?|scripts/\S+) ", re.MULTILINE)
 
 

@@ -347,7 +347,7 @@ def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: P
         Report.read(tmp_path / "a").recompute()
 
 
-def test_what_is_in_memory_writes_no_ranks_that_nobody_could_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_in_memory_writes_no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pbgeval.worker.per_edge.create_query_file", None)  # a call of it is a fault
 
     assert evaluate_triples(SCORER, TEST).path is None

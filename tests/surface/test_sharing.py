@@ -62,7 +62,7 @@ def rank_files(folder: Path) -> Iterator[h5py.File]:
 
 
 def follow(folder: Path) -> Path:
-    """Let all figures follow from the ranks; tables, which nobody has to give away, are left out."""
+    """Let all figures follow from the ranks; tables, which need not be published, are left out."""
     report = Report.read(folder)
     document = with_known(report.document, report.recompute(edge_paths=[folder.parent.parent / "edges"]).document)
     (folder / "metrics.json").write_text(json.dumps(document), encoding="ascii")

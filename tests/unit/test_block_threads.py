@@ -14,7 +14,7 @@ def test_a_gpu_gets_its_work_from_one_thread_and_a_cpu_from_at_least_one() -> No
     assert [BlockThreads.of_device(torch.device(name), most).num_threads for name, most in devices] == [1, 1, 1]
 
 
-def test_results_are_in_order_whoever_made_them() -> None:
+def test_results_are_in_order_whichever_thread_made_them() -> None:
     assert BlockThreads(3).map(lambda number: number * number, range(20)) == [number * number for number in range(20)]
 
 

@@ -12,7 +12,7 @@ WINDOWS = [WorkUnit(0, Bucket(0, 1), start, start + 10) for start in (0, 10)] + 
 OTHERS = [WorkUnit(1, Bucket(0, 1), 0, 7)]  # of another edge path
 
 
-def test_whoever_finishes_the_last_window_of_a_bucket_reports_it():
+def test_the_worker_that_finishes_the_last_window_of_a_bucket_reports_it():
     counter = LocalCounter()
     one, other = (BucketProgress([*WINDOWS, *OTHERS], counter, "round/1") for _ in range(2))
 

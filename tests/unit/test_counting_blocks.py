@@ -128,7 +128,7 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
 
 
 @pytest.mark.parametrize("shapes", [[], [(0, 3)], [(5, 7), (0, 2), (16, 16), (3,)]])
-def test_room_is_of_zeros_begins_at_cache_lines_and_is_shared_by_nobody(shapes: list[tuple[int, ...]]) -> None:
+def test_buffers_are_zero_begin_at_cache_lines_and_are_not_shared(shapes: list[tuple[int, ...]]) -> None:
     arrays = blas.aligned_zeros(shapes)
 
     assert [array.shape for array in arrays] == shapes

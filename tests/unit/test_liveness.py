@@ -106,6 +106,6 @@ def test_its_threads_notice_and_end(monkeypatch):
     monkeypatch.setattr(liveness, "_SECONDS_BETWEEN_LOOKS", 0.01)
     said = []
     with Lifeline(LocalCounter(), 0, 2, 0.1, said.append).held():
-        wait_until(lambda: said, "nobody has noticed")
+        wait_until(lambda: said, "no worker has noticed")
 
     assert said[0] == "worker 1 has sent no heartbeat for 0.1 s"

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MODULE = '''BLOCK = 1 << 10
 
 def rank(true: int, others: list[int] = [0]) -> int:
-    """Ties count for nobody."""
+    """Ties count as neither."""
     assert len(others) < 99
     return 1 + sum(other > true for other in others)
 

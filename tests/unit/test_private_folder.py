@@ -25,7 +25,7 @@ with private_folder(Path(sys.argv[1]), "none"):
 """
 
 
-def test_whoever_made_a_folder_removes_it_after_a_fault_too(tmp_path: Path) -> None:
+def test_the_process_that_made_a_folder_removes_it_after_a_fault(tmp_path: Path) -> None:
     folder = tmp_path / "ours-1"
 
     def use() -> None:

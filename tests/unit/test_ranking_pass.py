@@ -1,4 +1,4 @@
-"""One pass over a range of candidates: the kernel that it takes, twins of a true entity, and rows that are named."""
+"""One pass over a range of candidates: its kernel, duplicates of a true entity, and rows that are named."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def way(
     return "loop" if isinstance(backend, CpuBackend) and backend.counts_products else "scores"
 
 
-def test_inner_products_in_float32_of_which_nobody_wants_the_scores_are_counted_and_forgotten(
+def test_float32_products_whose_scores_are_not_kept_are_counted_and_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_loops(monkeypatch, True)
@@ -65,7 +65,7 @@ def test_duplicates_of_a_true_entity_are_all_candidates_with_its_row_but_itself(
         if row == true and column != own_Q[query]
     ]
 
-    assert expected == sorted(zip(*(found.tolist() for found in candidates.of_queries(hash_Q, own_Q)), strict=True))
+    assert expected == sorted(zip(*(found.tolist() for found in candidates.find(hash_Q, own_Q)), strict=True))
 
 
 @pytest.mark.parametrize("candidates", ["sampled", "partition"])

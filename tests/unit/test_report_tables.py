@@ -153,7 +153,7 @@ def test_diagnostics_have_counts_in_full_and_shares_in_short() -> None:
     ) == ("7", "0.25", "–")
 
 
-def test_leakage_that_nobody_looked_for_is_said_to_be_unknown() -> None:
+def test_leakage_that_was_not_checked_is_reported_as_unknown() -> None:
     edges = {"num_edges": 9, "num_repeated": 1, "num_in_training": None, "num_entities": 5, "num_entities_unseen": None}
     unknown, known = (
         edges_of(document(edge_diagnostics=edges | more))

@@ -179,7 +179,7 @@ WRONG = {
         {"restrict_relations": ["4"]},
         "restrict_relations: unknown relation '4': expected an index from 0 to 3",
     ),
-    "nobody competes": (
+    "no candidate competes": (
         {"restrict_entities": ["bob"], "tail_candidates": ["pen"]},
         "tail_candidates: empty restriction: needs at least one entity of restrict_entities",
     ),

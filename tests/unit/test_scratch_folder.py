@@ -56,7 +56,7 @@ def test_a_folder_that_was_removed_stays_away_and_one_that_cannot_be_written_is_
 
 
 def test_scratch_folders_go_at_once(tmp_path, monkeypatch):
-    """Who still reads sees all arrays or none: a part that is missing would be read as one that nobody wrote."""
+    """A concurrent reader sees all arrays or none: a missing part would be read as one that was never written."""
     group, earlier = "0123456789ab", "ba9876543210.removed"
     for name in (group, earlier, "notes"):
         (tmp_path / name).mkdir()

@@ -53,7 +53,7 @@ def of_order(is_hit: tuple[bool, ...], num_answers: int, k: int) -> dict[str, fl
 
 
 def mean_over_orders(candidates: list[tuple[int, bool]], k: int) -> dict[str, float]:
-    """The mean over every order of (score, whether it is an answer) in which nobody stands behind a lower score."""
+    """The mean over every order of (score, whether it is an answer) in which none stands behind a lower score."""
     scores = sorted((score for score, _ in candidates), reverse=True)
     orders = [
         tuple(hit for _, hit in order)
@@ -69,7 +69,7 @@ NEAR = {"rel": 1e-12, "abs": 1e-14}
 
 
 def counted(candidates: list[tuple[float, bool]], query: int = 0) -> list[tuple[int, ...]]:
-    """What is counted of each answer: its query, who is better and tied, and who stands before it if nobody ties."""
+    """For each answer: its query, how many are better and tied, and how many stand before it if none ties."""
     counts = []
     for score in (score for score, hit in candidates if hit):
         better, tied = (
@@ -236,7 +236,7 @@ def check_recommended(
             expected[f"{label}.average_popularity_at_{k}"] = popularity if by_training else None
     assert {name: found.get(name) for name in expected} == close_to(expected, **NEAR)
     of_cutoffs = {int(name.rpartition("_")[2]) for name in found if "coverage" in name}
-    assert of_cutoffs == {*cutoffs} or not found  # nothing is said where nobody asks
+    assert of_cutoffs == {*cutoffs} or not found  # nothing is reported that was not asked for
 
 
 @pytest.mark.one_case
