@@ -1,4 +1,4 @@
-"""All commands: flags -> config -> evaluation -> exit status. Nothing else prints.
+"""The program: flags -> config -> evaluation -> exit status, and the names of all commands.
 
 Exit status: 0 complete; 1 input errors, one per line on stderr; 75 incomplete: the same command resumes.
 Heavy imports happen inside commands, so that `--help` answers at once.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import shlex
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -22,21 +21,16 @@ from pbgeval.cluster.surroundings import PROCESS_ADVICE, is_lack_of_processes
 from pbgeval.command_line.comparing import compare
 from pbgeval.command_line.examples import demo, template
 from pbgeval.command_line.imports import import_graph, import_model
+from pbgeval.command_line.lists import topk, types
 from pbgeval.command_line.options import (
     ConfigFile,
     CpusPerWorker,
-    Cutoffs,
     Device,
-    EdgeColumns,
-    EdgeComment,
-    EdgeDelimiter,
-    LocalFolder,
     MemoryPerNode,
     OutputFolder,
     Overrides,
     Overwrite,
     Quiet,
-    RankTypeName,
     SlurmOptions,
     TimeLimit,
     Workers,
@@ -45,19 +39,19 @@ from pbgeval.command_line.options import (
     refuse_misplaced,
     usage_line,
 )
+from pbgeval.command_line.printing import show
+from pbgeval.command_line.reports import monitor, report
 from pbgeval.command_line.sharing import publish, verify
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, OutputError
-from pbgeval.storage.text import did_you_mean, is_url, plural, printable, without_secrets
+from pbgeval.storage.text import is_url, plural, printable, without_secrets
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
     from pbgeval.report.report import Report
-    from pbgeval.report.tables import DataTable
 
 __all__ = ["app", "main"]
 
 MAX_FAULTS = 9  # lines on stderr
-_DEFAULT_BASE = 2.0  # of the exponential gain of types
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 
 
@@ -263,241 +257,20 @@ def metrics(
         raise ConfigError(str(error)) from error
 
 
-@command()
-def topk(
-    test: Annotated[
-        Path, typer.Option("--test", metavar="FILE", help="Edges to evaluate: text or Parquet, as for import-graph.")
-    ],
-    ranking: Annotated[
-        Path, typer.Option("--ranking", metavar="FILE", help="Top-k lists in the format of AnyBURL and SAFRAN.")
-    ],
-    known: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--known", metavar="FILE", help="Other known edges, for example training edges. Repeatable [default: none]."
-        ),
-    ] = None,
-    edge_columns: EdgeColumns = None,
-    delimiter: EdgeDelimiter = None,
-    comment: EdgeComment = None,
-    entities: Annotated[
-        Path | None,
-        typer.Option("--entities", metavar="FILE", help="Labels of all entities [default: those in the files]."),
-    ] = None,
-    filtering: Annotated[
-        Literal["producer", "known", "none"],
-        typer.Option("--filter", help="producer: already filtered; known: remove known answers; none: unfiltered."),
-    ] = "producer",
-    ties: Annotated[
-        Literal["confidence", "order"],
-        typer.Option("--ties", help="confidence: equal confidences tie; order: the position breaks ties."),
-    ] = "confidence",
-    absent: Annotated[
-        Literal["bounds", "last", "zero"],
-        typer.Option(
-            "--absent",
-            help="Rank of a true entity that is not listed. bounds: report an interval; last: the last rank; "
-            "zero: no hit.",
-        ),
-    ] = "bounds",
-    rank_type: Annotated[RankTypeName, typer.Option("--rank-type", help="Rank type of the headline.")] = "realistic",
-    k: Cutoffs = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="JSON file for all metrics [default: print the table only]."
-        ),
-    ] = None,
-) -> None:
-    """Evaluate the top-k lists of a rule learner.
-
-    Ranks are exact where the true entity is listed, and bounded where it is not.
-    """
-    from pbgeval.importing.edge_names import edge_names
-    from pbgeval.metrics.given import Absent
-    from pbgeval.models.topk import read_topk
-    from pbgeval.report.console import ConsoleObserver
-    from pbgeval.report.lists import topk_report, topk_table
-    from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
-    from pbgeval.storage.edge_columns import EdgeForms
-    from pbgeval.storage.writing import write_atomically
-
-    forms = EdgeForms.parse(edge_columns or [], ["test", "known"], delimiter, comment)
-    found = read_topk(
-        ranking,
-        test,
-        known or [],
-        names_of=lambda path: edge_names(
-            path, forms.of(path, "test" if path == test else "known"), ConsoleObserver().warn
-        ),
-        entities=entities,
-        filtering=filtering,
-        ties=ties,
-    )
-    cutoffs = sorted(set(k or (1, 3, 5, 10)))
-    settings = {"filter": filtering, "ties": ties, "absent": absent, "hits_at": cutoffs, "known": len(known or [])}
-    report = topk_report(found, settings, Absent(absent), headline=RANK_TYPE_SYNONYMS[rank_type].value, cutoffs=cutoffs)
-    if output is not None:
-        write_atomically(output, report.to_json())
-    _show(topk_table(found, report))
-
-
-def _show(*tables: DataTable) -> None:
-    from pbgeval.report.tables import console_of, to_terminal
-
-    console_of().print(*map(to_terminal, tables))
-
-
-@command()
-def types(
-    taxonomy: Annotated[
-        Path, typer.Option("--taxonomy", metavar="FILE", help="Type hierarchy: type<TAB>depth<TAB>parent.")
-    ],
-    truth: Annotated[
-        Path, typer.Option("--truth", metavar="FILE", help="True types: query<TAB>type<TAB>type..., or JSON.")
-    ],
-    ranking: Annotated[
-        Path, typer.Option("--ranking", metavar="FILE", help="Ranked types, best first, in the same format.")
-    ],
-    k: Annotated[
-        list[int] | None,
-        typer.Option("-k", min=1, max=10**9, metavar="K", help="Cutoff of NDCG@k. Repeatable [default: 1, 3, 5, 10]."),
-    ] = None,
-    gain: Annotated[
-        Literal["linear", "exponential"],
-        typer.Option("--gain", help="Gain of a type at distance d. linear: 1 - d / depth; exponential: base^-d."),
-    ] = "linear",
-    discount: Annotated[
-        Literal["jk", "standard"],
-        typer.Option("--discount", help="Discount at position p. jk: log2(p) from 2 on; standard: log2(p + 1)."),
-    ] = "jk",
-    base: Annotated[
-        float, typer.Option("--base", metavar="X", help="Base of the exponential gain; must be above 1.")
-    ] = _DEFAULT_BASE,
-    as_published: Annotated[
-        bool, typer.Option("--as-published", help="Count the root and repeated types, so that NDCG can exceed 1.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="JSON file for the result of each query [default: print the table only].",
-        ),
-    ] = None,
-) -> None:
-    """Evaluate rankings of entity types in a hierarchy (NDCG)."""
-    from pbgeval.metrics.ndcg import DEFAULT_CUTOFFS, Discount, TypeProtocol, evaluate_types
-    from pbgeval.metrics.taxonomy import Taxonomy, TypeGain
-    from pbgeval.models.type_lists import read_type_lists
-    from pbgeval.report.lists import type_document, type_table
-    from pbgeval.storage.writing import write_atomically
-
-    if not 1.0 < base < float("inf"):
-        raise ConfigError(f"--base {base}: the base must be above 1")
-    if base != _DEFAULT_BASE and gain == "linear":
-        raise ConfigError(f"--base {base} has no effect without --gain exponential; add it, or remove --base")
-    protocol = TypeProtocol(TypeGain(gain), Discount(discount), base, as_published)
-    cutoffs = sorted(set(k or DEFAULT_CUTOFFS))
-    lists = read_type_lists(truth), read_type_lists(ranking)
-    result = evaluate_types(Taxonomy.read(taxonomy), *lists, cutoffs, protocol)
-    if output is not None:
-        write_atomically(output, type_document(result, protocol))
-    _show(type_table(result, protocol))
-
-
+command()(topk)
+command()(types)
 command()(compare)
-
-
-@command()
-def monitor(
-    records: Annotated[
-        Path, typer.Argument(metavar="RECORDS", help="training_stats.json of a Monitor or of PBG, or its folder.")
-    ],
-    metric: Annotated[
-        str,
-        typer.Option("--metric", metavar="NAME", help="Metric to show, for example hits@10 (PBG's name: r10)."),
-    ] = "mrr",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="PATH", help="File or folder to write [default: beside the records]."),
-    ] = None,
-) -> None:
-    """Show the held-out metrics of a training run.
-
-    Prints a table and writes a page.
-    """
-    from pbgeval.config.explain import meanings
-    from pbgeval.report.page import page_of, read_source
-    from pbgeval.report.training import training_table
-    from pbgeval.results.result import METRICS
-
-    if not records.exists():
-        raise OutputError(f"{records}: no such file or folder{did_you_mean(records, os.path.exists)}")
-    folder = records if records.is_dir() else records.parent
-    if (folder / METRICS).exists() and not any(folder.glob("training_stats*.json")):
-        raise OutputError(f"{folder} is an evaluation; use kgeval-dist report {shlex.quote(str(folder))}")
-    source = read_source(folder, records, metric, _warn)
-    if source.training is not None:
-        _show(training_table(source.training))
-    print(printable(page_of(source, meanings=meanings()).write(output or folder)))
-
-
-@command()
-def report(
-    folder: Annotated[
-        Path, LocalFolder(metavar="DIR", help="Output directory of an evaluation, of a monitor, or of both.")
-    ],
-    form: Annotated[
-        Literal["html", "md", "latex"], typer.Option("--format", help="html: a page; md or latex: tables, printed.")
-    ] = "html",
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="PATH", help="File, folder or URL (s3://...) to write [default: DIR/report.html]."
-        ),
-    ] = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            "--metric", metavar="NAME", help="Metric of the bucket map and the training curves, for example hits@10."
-        ),
-    ] = "mrr",
-    monitor: Annotated[
-        Path | None,
-        typer.Option("--monitor", metavar="DIR", help="Folder with the records of the training run [default: DIR]."),
-    ] = None,
-) -> None:
-    """Write a result as an HTML page or as tables."""
-    from pbgeval.config.explain import meanings
-    from pbgeval.report.page import latex, markdown, page_of, read_source, save
-
-    source = read_source(folder, monitor, metric, _warn)
-    if form == "html":
-        where = page_of(source, metric, meanings()).write(output or folder)
-        if not source.is_complete:
-            _warn(f"{folder}: this evaluation is not complete")
-        print(printable(where))
-        return
-    text = (markdown if form == "md" else latex)(source)
-    if output is None:
-        print(text, end="")
-    else:
-        print(printable(save(text, f"report.{'tex' if form == 'latex' else form}", output)))
-
-
-def _warn(message: str) -> None:
-    print(printable(without_secrets(f"warning: {message}")), file=sys.stderr)
+command()(monitor)
+command()(report)
 
 
 def _print_result(report: Report) -> None:
     from pbgeval.results.output import files_of
 
-    if report.path is None:  # a worker of somebody else's group that does not own the output
+    if report.path is None:  # a worker of a group that another program started, which does not own the output
         return
     try:
-        _show(*report.shown())
+        show(*report.shown())
         print(printable(f"{report.path}: {', '.join(files_of(report))}"))
         print(printable(f"make a page with: kgeval-dist report {report.path}"), flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same

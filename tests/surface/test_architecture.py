@@ -23,7 +23,7 @@ MAX_ROOMS = 26
 # What each room may import from outside the standard library. torch.distributed: ruff's TID251 and the test below.
 NUMERICS = {"torch", "numpy", "attrs"}
 LIBRARIES = {
-    "cli": {"typer", "rich"},
+    "cli": {"typer"},
     "command_line": NUMERICS | {"typer"},
     "report": NUMERICS | {"rich", "jinja2", "pandas", "networkx", "scipy"},
     "integrations": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
