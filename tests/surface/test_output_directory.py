@@ -14,6 +14,7 @@ import pytest
 from pbgeval import evaluation as driver
 from pbgeval.cluster.team import Team
 from tests.conftest import has_root_and_apt
+from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import metrics_of, numbers_of, run_command, snapshot, umask, writes_nothing
 
@@ -209,12 +210,14 @@ def test_temporary_files_of_killed_workers_are_removed_and_not_listed(
     assert (output / "files.txt").read_text() == listed
 
 
-@pytest.mark.parametrize("arguments", [(), ("--overwrite",)])
-@pytest.mark.parametrize("is_complete", [True, False])
-@pytest.mark.parametrize("name", ["relations.csv", "files.txt", "owner.json", "owner.heartbeat"])
+@pytest.mark.parametrize(
+    ("name", "is_complete", "overwrites"),
+    crossed(["relations.csv", "files.txt", "owner.json", "owner.heartbeat"], [True, False], [False, True], quick=2),
+)
 def test_a_folder_with_the_name_of_a_file_of_a_run_is_refused_and_stays(
-    case: TinyCase, name: str, is_complete: bool, arguments: tuple[str, ...]
+    case: TinyCase, name: str, is_complete: bool, overwrites: bool
 ) -> None:
+    arguments = ("--overwrite",) if overwrites else ()
     another = ("-p", "save_ranks=true", *(("-p", "seed=1") if is_complete and not arguments else ()))
     assert run(case, "-p", "save_ranks=true") == 0
     output = case.root / "output"
