@@ -155,7 +155,8 @@ def test_completion_knows_commands_and_options() -> None:
 def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> None:
     done = run_command(case, "--workers", "1", "--output", "output", "-p", "compute_loss=True")
 
-    metrics = metrics_of(case.root / "output")["metrics"]
+    document = metrics_of(case.root / "output")
+    metrics, errors = document["metrics"], document["standard_errors"]
     rows = {
         cells[0]: cells[1:]
         for cells in ([cell.strip() for cell in line.strip("│┃").split("│")] for line in done.out.splitlines())
@@ -166,9 +167,12 @@ def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> No
         "hits@1": "realistic.hits_at_1",
         "hits@10": "realistic.hits_at_10",
         "AUC per query": "query_auc",
+        "mean rank": "realistic.mean_rank",
     }.items():
-        assert [f"{metrics[f'{side}.{key}']:.4f}" for side in ("both", "head", "tail")] == rows[label]
-    assert [f"{metrics[f'{side}.realistic.mean_rank']:.2f}" for side in ("both", "head", "tail")] == rows["mean rank"]
+        for side, cell in zip(("both", "head", "tail"), rows[label], strict=True):
+            num_decimals = len(cell.partition(" ")[0].partition(".")[2])
+            figures = [of[f"{side}.{key}"] for of in (metrics, errors) if f"{side}.{key}" in of]
+            assert cell == " ± ".join(f"{figure:.{num_decimals}f}" for figure in figures)
     assert [f"{metrics['both.loss']:,.2f}", "–", "–"] == rows["loss"]
     assert "50 edges, unfiltered, each ranked against 6 to 10 candidates" in done.out
     assert done.out.endswith(
