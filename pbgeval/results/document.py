@@ -29,7 +29,8 @@ from pbgeval.metrics.summary import (
 )
 from pbgeval.notation import Side
 from pbgeval.ranking.tally import SideResult
-from pbgeval.results.output import HistogramRows, digest_of
+from pbgeval.results.output import digest_of
+from pbgeval.results.rank_rows import HistogramRows
 from pbgeval.results.result import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Result
 from pbgeval.stats.cluster_sums import ClusterSums
 from pbgeval.stats.grouped import GroupedStats

@@ -13,23 +13,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
 from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, leftovers_of
 from pbgeval.errors import OVERWRITE, OutputError
-from pbgeval.notation import Side
 from pbgeval.results.csv_tables import to_csv
-from pbgeval.results.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, Row, errors_of
+from pbgeval.results.rank_rows import HistogramRows
+from pbgeval.results.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, errors_of
 from pbgeval.sinks import TENSORBOARD, LoggedRun, line_of, open_tensorboard
-from pbgeval.stats.bins import EXACT_BINS, bin_edges
-from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.row_files import KEPT_EDGES
 from pbgeval.storage.text import json_text, listed, open_input
 from pbgeval.storage.writing import (
@@ -43,9 +40,6 @@ from pbgeval.storage.writing import (
     rename_folder,
     write_atomically,
 )
-
-if TYPE_CHECKING:
-    from pbgeval.stats.groups import GroupStats
 
 # A result -> what sinks get of it: the run, a step, and its headline figures as named values.
 
@@ -75,51 +69,6 @@ def result_line(result: Result, name: str) -> tuple[LoggedRun, int, dict[str, fl
     }
     values |= {f"{key}.standard_error": float(error) for key, error in errors_of(document).items() if key in values}
     return LoggedRun(name, facts), version if isinstance(version, int) else 0, values
-
-
-# Histograms of ranks -> the rows of `rank_histogram.csv`, of which there are tens of thousands: made when wanted.
-
-_HISTOGRAM_COLUMNS = ("side", "rank_type", "lower_edge", "upper_edge", "count")
-
-
-@frozen(eq=False)
-class HistogramRows(Sequence[Row]):
-    """How often each rank occurs: a row for each bin of each side and rank type."""
-
-    parts: tuple[tuple[str, RankType, np.ndarray, np.ndarray], ...] = ()  # side, rank type, bins in order, counts
-
-    @classmethod
-    def from_groups(cls, groups: GroupStats, sides: Iterable[Side]) -> HistogramRows:
-        """Take the histograms of all groups."""
-        ranks = (
-            (side.label, kind, histograms.ranks(kind))
-            for side, histograms in ((side, groups.side_histograms(side)) for side in sides)
-            for kind in RankType
-        )
-        return cls(tuple((label, kind, of.keys, of.counts) for label, kind, of in ranks))
-
-    def __len__(self) -> int:
-        return sum(len(bins_B) for _, _, bins_B, _ in self.parts)
-
-    def __iter__(self) -> Iterator[Row]:
-        return (
-            dict(zip(_HISTOGRAM_COLUMNS, (side, kind, *values), strict=True))
-            for side, kind, *columns in self._columns()
-            for values in zip(*columns, strict=True)
-        )
-
-    def _columns(self) -> Iterator[tuple[str, str, list[float], list[float], list[int]]]:
-        """Yield each side and rank type, and the other columns of its rows."""
-        for side, kind, bins_B, counts_B in self.parts:
-            halves = 2 if kind is RankType.REALISTIC else 1  # what a bin's rank is divided by
-            exact = int(np.searchsorted(bins_B, EXACT_BINS))  # bins of one rank; the others are wide
-            ranks = (bins_B[:exact] / halves).tolist()
-            wide = [bin_edges(of) for of in bins_B[exact:].tolist()]
-            low, high = ([*ranks, *(edges[end] / halves for edges in wide)] for end in (0, 1))
-            yield side, kind.value, low, high, counts_B.tolist()
-
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a row or rows, as of a list
-        return list(self)[index]
 
 
 UNIT_LOG = "units.jsonl"  # who computed which unit, and when
@@ -401,7 +350,8 @@ class OutputDirectory:
         remove_files(self.path, self._temporary(self.path))
         tables = {f"{name}.csv": rows for name, rows in result.rows.items()}
         for name, rows in tables.items():
-            write_atomically(self.path / name, to_csv(rows), check=self.owner.check)
+            content = rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows)
+            write_atomically(self.path / name, content, check=self.owner.check)
         write_atomically(self.path / RUN, json_text(result.run), check=self.owner.check)
         write_atomically(
             self.path / LINES, f"{line_of(*result_line(result, self.path.absolute().name))}\n", check=self.owner.check
