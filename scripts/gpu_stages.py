@@ -30,7 +30,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "pbgeval.storage.edges:BucketFile._read",
         "pbgeval.inputs.partitions:PartitionHolder._load",
         "pbgeval.inputs.edges:EdgeNumberer.numbered",
-        "pbgeval.storage.checkpoint:EmbeddingFile.read_rows",
+        "pbgeval.inputs.partitions:read_rows",
     ),
     "copy": ("pbgeval.inputs.partitions:_start_copy",),
     "prepare": (

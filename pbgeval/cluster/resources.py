@@ -124,7 +124,8 @@ def peak_memory_bytes() -> int:
 def available_bytes(device: torch.device) -> int:
     """Return the memory of a GPU or of this host that is free, or may be freed; 0 where the system does not tell."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # that torch gives out again
+        return int(torch.cuda.mem_get_info(device)[0]) + own
     return _bytes_of("/proc/meminfo", "MemAvailable") or 0
 
 

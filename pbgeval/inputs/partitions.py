@@ -18,6 +18,8 @@ from pbgeval.notation import ENDS, Bucket, T
 from pbgeval.ranking.settings import Tables
 from pbgeval.scoring.block_sizes import CPU, GPU_WORKSPACE_BYTES
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.storage.arrays import MappedRows
+from pbgeval.storage.checkpoint import EmbeddingFile, PartitionRows
 
 
 @define(eq=False)
@@ -73,7 +75,7 @@ class PartitionHolder:
         table = EntityTable(
             entity_type=entity_type,
             partition=number,
-            embeddings_ND=self.inputs.embeddings[entity_type, number].load().to(self.device),
+            embeddings_ND=load_on(self.inputs.embeddings[entity_type, number], self.device),
             global_embedding_D=self.global_embeddings.get(entity_type),
             max_norm=config.max_norm,
             featurized=config.entities[entity_type].featurized,
@@ -246,6 +248,46 @@ def _megabytes(num_bytes: int) -> int:
 # Ranges of rows, one after the other -> their tensors; on a GPU, the next is read and copied while one is computed.
 
 
+PIECE_BYTES = 1 << 26  # of a partition that a GPU gets whole
+
+
+def read_rows(rows: PartitionRows, start: int, stop: int, device: torch.device) -> Tensor:
+    """Return rows start to stop (exclusive) in memory of the host; for a GPU in pinned memory where that saves a copy.
+
+    Raises:
+        StorageError: a file is gone, damaged or has become shorter.
+    """
+    if device.type == "cpu" or not isinstance(rows, EmbeddingFile | MappedRows):
+        return rows.read_rows(start, stop)
+    pinned_ND = pinned((stop - start, rows.dimension))
+    rows.read_into(pinned_ND, start)
+    return pinned_ND
+
+
+def load_on(rows: PartitionRows, device: torch.device) -> Tensor:
+    """Return all rows on a device. A GPU gets them piece by piece, so that little memory of the host is pinned.
+
+    Raises:
+        StorageError: as `read_rows`.
+    """
+    if device.type == "cpu":
+        return rows.load()
+    step = rows.num_rows if not isinstance(rows, EmbeddingFile | MappedRows) else PIECE_BYTES // (4 * rows.dimension)
+    pieces = [(at, min(at + step, rows.num_rows)) for at in range(0, rows.num_rows, max(step, 1))]
+    of_pieces = rows_ahead(pieces, lambda piece: read_rows(rows, *piece, device), device)
+    if len(pieces) == 1:
+        return next(of_pieces)
+    rows_ND = torch.empty((rows.num_rows, rows.dimension), dtype=torch.float32, device=device)
+    for (start, stop), piece_ND in zip(pieces, of_pieces, strict=True):
+        rows_ND[start:stop] = piece_ND
+    return rows_ND
+
+
+def pinned(shape: tuple[int, int]) -> Tensor:
+    """Return memory that a GPU copies from; torch makes few pieces of it, which it gives out again and again."""
+    return torch.empty(shape, dtype=torch.float32, pin_memory=True)
+
+
 def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.device) -> Iterator[Tensor]:
     """Yield the rows of each part, on the device; what reading a part raises is raised where its rows are asked for.
 
@@ -265,10 +307,11 @@ def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.de
 
 def _start_copy(rows: Tensor, device: torch.device) -> Callable[[], Tensor]:
     """Start copying rows to a GPU beside what it computes; what is returned waits for them on the GPU, not here."""
-    pinned = rows.pin_memory()  # else the copy is none that goes on by itself
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     with torch.cuda.stream(stream):
-        copy = pinned.to(device, non_blocking=True)
+        copy = rows.pin_memory().to(
+            device, non_blocking=True
+        )  # of other memory the copy is none that goes on by itself
 
     def arrived() -> Tensor:
         torch.cuda.current_stream(device).wait_stream(stream)

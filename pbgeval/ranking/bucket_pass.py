@@ -182,13 +182,18 @@ def _state(
         words_QD = auc_words_ED[queries.edge_Q]
         cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QD, competing, settings.auc)
         sample = SampledCells(CellSample.by_entity_id(*cells), settings.auc.true_is_kept(words_QD).numpy())
+    shapes = (
+        (queries.num_keys, query_group.width(dimension)),
+        (queries.num_queries, query_group.true_width(dimension, dtype)),
+    )
+    prepared, true_scores = (MemoryRows(torch.empty(shape, dtype=dtype, device=table.device)) for shape in shapes)
     return QueryGroupState(
         queries,
         competing,
         backend,
         group,
-        MemoryRows(torch.empty((queries.num_keys, query_group.width(dimension)), dtype=dtype)),
-        MemoryRows(torch.empty((queries.num_queries, query_group.true_width(dimension, dtype)), dtype=dtype)),
+        prepared,
+        true_scores,
         group.relation.dtype,
         table.device,
         sample,

@@ -366,7 +366,7 @@ class QueryGroupState:
     def true_values(self) -> Tensor:
         """Return every query's true score, computed like the competitors' scores in the pooled AUC, float32."""
         if self.certified is not None:
-            return self.true_scores.read(0, self.queries.num_queries)[:, -1]
+            return self.true_scores.read(0, self.queries.num_queries)[:, -1].cpu()
         for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
             self.true(block.first, block.stop)
         return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries), "cpu").kernel_Q.float()

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pbgeval.errors import StorageError
+from pbgeval.storage.file_bytes import read_into
 from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, open_hdf5
 from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.parquet import ParquetRows
@@ -73,16 +74,29 @@ class MappedRows:
         Raises:
             StorageError: the file is gone or has become shorter.
         """
+        rows = torch.empty((stop - start, self.dimension), dtype=torch.float32)
+        self.read_into(rows, start)
+        return rows
+
+    def read_into(self, rows_ND: Tensor, start: int) -> None:
+        """Fill a tensor of the CPU, float32, with consecutive rows from row `start` on.
+
+        Raises:
+            StorageError: the file is gone or has become shorter.
+        """
         self._check_size()
-        dtype = np.dtype(self.dtype)
+        dtype, rows = np.dtype(self.dtype), rows_ND.numpy()
         place = self.offset + start * self.columns * dtype.itemsize
-        values = np.fromfile(self.path, dtype, (stop - start) * self.columns, offset=place)
+        if dtype == rows.dtype and self.columns == self.dimension:
+            read_into(self.path, place, rows)
+            return
+        values = np.empty((len(rows), self.columns), dtype)
+        read_into(self.path, place, values)
         if self.dtype == BFLOAT16:
             values = (values.astype(np.uint32) << 16).view(np.float32)
-        rows = torch.zeros((stop - start, self.dimension), dtype=torch.float32)
+        rows[:, self.columns :] = 0.0
         with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
-            rows.numpy()[:, : self.columns] = values.reshape(stop - start, self.columns)
-        return rows
+            rows[:, : self.columns] = values
 
     def _check_size(self) -> None:
         end = self.offset + self.num_rows * self.columns * np.dtype(self.dtype).itemsize

@@ -51,7 +51,7 @@ class EmbeddingFile(Hdf5Source):
             offset = _mapped_offset(dataset)
             if offset is not None and self.of is None:
                 return MappedRows(self.path, offset, self.num_rows, self.dimension).load()
-            return self._read(dataset, 0, self.num_rows)
+            return self._read(dataset, torch.empty((self.num_rows, self.dimension), dtype=torch.float32), 0)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
         """Return a copy of rows start to stop (exclusive), float32: memory follows the range, not the partition.
@@ -59,11 +59,22 @@ class EmbeddingFile(Hdf5Source):
         Raises:
             StorageError: as `load`.
         """
+        rows = torch.empty((stop - start, self.dimension), dtype=torch.float32)
+        self.read_into(rows, start)
+        return rows
+
+    def read_into(self, rows_ND: Tensor, start: int) -> None:
+        """Fill a tensor of the CPU, float32, with consecutive rows from row `start` on.
+
+        Raises:
+            StorageError: as `load`.
+        """
         mapped = self._mapped()
         if mapped is not None:
-            return mapped.read_rows(start, stop)
+            mapped.read_into(rows_ND, start)
+            return
         with open_hdf5_at(self.path, self.of) as file:
-            return self._read(self._checked_dataset(file), start, stop)
+            self._read(self._checked_dataset(file), rows_ND, start)
 
     def _mapped(self) -> MappedRows | None:
         """Return the rows without HDF5; None where it has to be asked: for other layouts, and if the file changed."""
@@ -84,13 +95,13 @@ class EmbeddingFile(Hdf5Source):
             )
         return dataset
 
-    def _read(self, dataset: Hdf5Dataset, start: int, stop: int) -> Tensor:
-        block = torch.empty((stop - start, self.dimension), dtype=torch.float32)
+    def _read(self, dataset: Hdf5Dataset, rows_ND: Tensor, start: int) -> Tensor:
         # An object is asked for a range at a time: its library has the bytes of one in memory once more.
-        step = max(stop - start if self.of is None else _RANGE_BYTES // (4 * self.dimension), 1)
-        for first in range(start, stop, step):
-            dataset.read_into(block.numpy()[first - start : first - start + step], first)
-        return block
+        num_rows = rows_ND.shape[0]
+        step = max(num_rows if self.of is None else _RANGE_BYTES // (4 * self.dimension), 1)
+        for at in range(0, num_rows, step):
+            dataset.read_into(rows_ND.numpy()[at : at + step], start + at)
+        return rows_ND
 
 
 PartitionRows: TypeAlias = EmbeddingFile | Table  # the vectors of one partition's entities

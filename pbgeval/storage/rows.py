@@ -16,13 +16,13 @@ _NUMPY: dict[torch.dtype, np.dtype] = {torch.float32: np.dtype(np.float32), torc
 
 @frozen(eq=False)
 class MemoryRows:
-    """Rows in this process's memory."""
+    """Rows in this process's memory, or in that of its GPU: the rows that it returns are there."""
 
     _rows_ND: Tensor
 
     def write(self, start: int, rows_ND: Tensor) -> None:
         """Store consecutive rows, from row `start` on."""
-        self._rows_ND[start : start + rows_ND.shape[0]] = rows_ND.cpu()
+        self._rows_ND[start : start + rows_ND.shape[0]] = rows_ND
 
     def read(self, start: int, stop: int) -> Tensor:
         """Return rows start to stop (exclusive)."""
@@ -30,7 +30,7 @@ class MemoryRows:
 
     def take(self, rows: Tensor) -> Tensor:
         """Return a copy of some rows, in the order given."""
-        return self._rows_ND.index_select(0, rows)
+        return self._rows_ND.index_select(0, rows.to(self._rows_ND.device))
 
 
 @frozen

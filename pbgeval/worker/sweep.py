@@ -13,6 +13,7 @@ Between two steps lies a barrier, where a fault of one worker stops all.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
@@ -25,7 +26,7 @@ from attrs import Factory, define, evolve, field
 
 from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
 from pbgeval.errors import DataError
-from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, rows_ahead
+from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import distinct, is_among
@@ -54,7 +55,6 @@ from pbgeval.ranking.query_group_state import (
 from pbgeval.ranking.ranking_pass import rank, rank_given
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.scoring.block_sizes import sizes_on
-from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import query_groups
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
 from pbgeval.worker.context import WorkerContext
@@ -63,7 +63,10 @@ from pbgeval.worker.dimensions import group_classes, query_dimensions
 from pbgeval.worker.finish import count_pools, finish, rank_relations
 from pbgeval.worker.known import candidate_sets, join_all, relation_candidates
 from pbgeval.worker.per_edge import PerEdgeFiles
+from pbgeval.worker.range_tables import RangeTables
 from pbgeval.worker.record import Record
+
+RowsOf = Callable[[str, tuple[int, int], torch.dtype], Rows]  # name, shape, type -> where rows are kept
 
 
 def range_name(part: CandidateRange) -> str:
@@ -124,12 +127,14 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
         }
         filters = join_all(context, keys, edges.columns, plan.pairs_bytes, plan.known_rows)
     context.work.observer.phase("gathering vectors")
-    source = _gather(context, edges, vectors, plan)
+    tables = RangeTables.on_device(context, vectors)
+    rows_of = partial(_rows, context, tables, plan)
+    source = _gather(context, edges, tables, rows_of, plan.rows_per_range)
     done = [range_of_name(name) for name in journal.look(team, context.work.observer, share_rows)]
     if team.rank_in_team == 0:
         team.add(f"{journal.part}rows", sum(part.num_rows for part in done))
     ranges = candidate_ranges(edges.numbering, team, plan.rows_per_range, done)
-    states = _states(context, edges, of_query_groups, sets, backend, plan, source, filters)
+    states = _states(context, edges, of_query_groups, sets, backend, rows_of, plan.block_threads, source, filters)
     with context.collectively():
         given = [
             read_given(context, edges, one, number, ranges, plan.pairs_bytes)
@@ -140,7 +145,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
         with context.collectively():
             count_pools(context, edges, states)
     context.work.observer.phase("scoring")
-    _rank(context, edges, states, given, vectors, filters, plan, ranges)
+    _rank(context, edges, states, given, tables, filters, plan, ranges)
     dimensions = query_dimensions(context, distinct(np.concatenate([edges.columns.lhs_n, edges.columns.rhs_n])))
     relations = None if candidates is None else rank_relations(context, edges, candidates, filters, source)
     finish(context, record, edges, states, sets, dimensions, files, relations)
@@ -171,13 +176,14 @@ def _states(
     of_query_groups: list[GroupQueries],
     sets: CandidateSets,
     backend: Backend,
-    plan: MemoryPlan,
+    rows_of: RowsOf,
+    block_threads: int,
     source: GatheredVectors,
     filters: Sequence[KnownFilter],
 ) -> list[QueryGroupState]:
     """Make room for the queries of each query group, and draw what the pooled AUC compares of it."""
     config, settings = context.inputs.config, context.settings
-    threads = BlockThreads.of_device(context.device, plan.block_threads)
+    threads = BlockThreads.of_device(context.device, block_threads)
     competing = [
         CompetingEntities(
             *edges.numbering.range_of_type(queries.query_group.candidate_type),
@@ -203,10 +209,8 @@ def _states(
             competing[number],
             backend,
             source,
-            _rows(context, f"queries-{number}", queries.num_keys, query_group.width(dimension), dtype, plan),
-            _rows(
-                context, f"true-{number}", queries.num_queries, query_group.true_width(dimension, dtype), dtype, plan
-            ),
+            rows_of(f"queries-{number}", (queries.num_keys, query_group.width(dimension)), dtype),
+            rows_of(f"true-{number}", (queries.num_queries, query_group.true_width(dimension, dtype)), dtype),
             context.settings.relations[0].dtype,
             context.device,
             samples[number],
@@ -227,11 +231,21 @@ def answers_of(edges: QueryEdges, queries: GroupQueries) -> Callable[[np.ndarray
     return lambda key, number: is_among(key * num_entities + number, codes)
 
 
-def _rows(context: WorkerContext, name: str, num_rows: int, width: int, dtype: torch.dtype, plan: MemoryPlan) -> Rows:
-    """Return where rows are kept: in memory where one worker has room for them, else in the scratch folder."""
-    if context.team.size == 1 and plan.queries_in_memory:
-        return MemoryRows(torch.empty((num_rows, width), dtype=dtype))
-    rows = ScratchRows(context.scratch, name, num_rows, width, dtype)
+def _rows(
+    context: WorkerContext,
+    tables: RangeTables,
+    plan: MemoryPlan,
+    name: str,
+    shape: tuple[int, int],
+    dtype: torch.dtype,
+) -> Rows:
+    """Return where rows are kept: on the device or in memory where one worker has room, else in the scratch folder."""
+    if context.team.size == 1:
+        if tables.takes(math.prod(shape) * dtype.itemsize):
+            return MemoryRows(torch.empty(shape, dtype=dtype, device=context.device))
+        if plan.queries_in_memory:
+            return MemoryRows(torch.empty(shape, dtype=dtype))
+    rows = ScratchRows(context.scratch, name, *shape, dtype)
 
     with context.collectively():
         if context.team.rank_in_team == 0:
@@ -239,7 +253,13 @@ def _rows(context: WorkerContext, name: str, num_rows: int, width: int, dtype: t
     return rows
 
 
-def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, plan: MemoryPlan) -> GatheredVectors:
+def _gather(
+    context: WorkerContext,
+    edges: QueryEdges,
+    tables: RangeTables,
+    rows_of: RowsOf,
+    rows_per_range: int,
+) -> GatheredVectors:
     """The first sweep: every worker looks up the evaluated entities in its part of the partitions."""
     config = context.inputs.config
     types = tuple(config.used_entity_types)
@@ -247,12 +267,9 @@ def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, p
     dtype = torch.float32 if context.inputs.scorer is None else torch.float64  # numbers, not vectors
     source = GatheredVectors(
         edges,
-        vectors,
+        tables.vectors,
         numbers,
-        {
-            name: _rows(context, f"vectors-{name}", len(numbers[name]), config.dimension_of(name), dtype, plan)
-            for name in types
-        },
+        {name: rows_of(f"vectors-{name}", (len(numbers[name]), config.dimension_of(name)), dtype) for name in types},
     )
 
     def is_touched(part: CandidateRange) -> bool:
@@ -262,26 +279,10 @@ def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, p
         return bool(low < high)
 
     with context.collectively():
-        parts = [
-            part for part in candidate_ranges(edges.numbering, context.team, plan.rows_per_range) if is_touched(part)
-        ]
-        for part, table in zip(parts, _tables(context, vectors, parts), strict=True):
+        parts = [part for part in candidate_ranges(edges.numbering, context.team, rows_per_range) if is_touched(part)]
+        for part, table in zip(parts, tables.first(parts), strict=True):
             source.add(table, edges.numbering.range_of_slot(part.slot)[0] + part.start)
     return source
-
-
-def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[CandidateRange]) -> Iterator[EntityTable]:
-    """Read ranges of rows, one after the other, and look at each row."""
-    config, slots = context.inputs.config, context.numberer.numbering.slots
-
-    def read(part: CandidateRange) -> torch.Tensor:
-        return context.inputs.embeddings[slots[part.slot]].read_rows(part.start, part.stop)
-
-    of_parts = rows_ahead(parts, read, context.device)
-    for part in parts:
-        table = vectors.table(*slots[part.slot], next(of_parts), part.start)
-        table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
-        yield table
 
 
 def _prepare(context: WorkerContext, states: list[QueryGroupState]) -> None:
@@ -296,7 +297,7 @@ def _rank(
     edges: QueryEdges,
     states: list[QueryGroupState],
     given: list[GivenCells],
-    vectors: EntityVectors,
+    tables: RangeTables,
     filters: Sequence[KnownFilter],
     plan: MemoryPlan,
     ranges: list[CandidateRange],
@@ -315,7 +316,7 @@ def _rank(
 
     with context.collectively(watch):
         journal.take(results.add)
-        tables = _tables(context, vectors, [part for part in ranges if numbering.slots[part.slot][0] in types])
+        of_ranges = tables.last([part for part in ranges if numbering.slots[part.slot][0] in types])
         for slot, parts in groupby(ranges, attrgetter("slot")):
             first, _ = numbering.range_of_slot(slot)
             asked = [number for number, name in enumerate(types) if name == numbering.slots[slot][0]]
@@ -323,7 +324,7 @@ def _rank(
             for part in parts:
                 journal.begin(range_name(part))
                 if asked:
-                    table = next(tables)
+                    table = next(of_ranges)
                 for number in asked:
                     one = states[number]
                     of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)

@@ -59,6 +59,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(run, "choose_device", lambda name, rank: DEVICE)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a pretended GPU")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GPU_WORKSPACE_BYTES + 2 * 17 * 8 * 4, 1 << 40))
+    monkeypatch.setattr(read_ahead, "pinned", torch.empty)
     monkeypatch.setattr(read_ahead, "_start_copy", lambda rows, device: lambda: rows.as_subclass(OnDevice))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: PROPERTIES)
     return compute_on_the_host(monkeypatch)
