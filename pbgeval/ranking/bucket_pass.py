@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from attrs import evolve
 from torch import Tensor
 
 from pbgeval.notation import Side, values_between
@@ -121,8 +120,8 @@ def count_against_partition(
             rows_at_a_time = runs * LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
-            part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
-            rank(state, part, start, threads, *(answers.between(start, stop) for answers in filters))
+            of_part = (answers.between(start, stop) for answers in filters)
+            rank(state, table.between(start, stop), start, threads, *of_part)
         _tally(group, state, settings, tallies[hidden], num_outside=rows_E.numel() - state.queries.num_queries)
 
 

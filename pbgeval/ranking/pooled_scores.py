@@ -37,6 +37,12 @@ class PooledScores:
         """Return the same before any competitor."""
         return type(self)(self.path_Q, self.nothing, self.filtered)
 
+    def copy(self) -> Self:
+        """Return the same with all competitors added so far."""
+        copy = self.empty()
+        copy._counts, copy._waiting = dict(self._counts), {key: [*parts] for key, parts in self._waiting.items()}
+        return copy
+
     def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None:
         """Add scores of competitors; arguments are those of `ScoreCollector.add`."""
         image_P = sortable_int32(score_P.float().cpu())

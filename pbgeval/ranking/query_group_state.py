@@ -244,6 +244,10 @@ class TopCandidates:
         at = (key[kept], place[kept])
         self.score_Kk[at], self.entity_id_Kk[at], self.known_Kk[at] = score[kept], entity_id[kept], known[kept]
 
+    def copy(self) -> TopCandidates:
+        """Return lists that stay as these are now."""
+        return TopCandidates(self.score_Kk.copy(), self.entity_id_Kk.copy(), self.known_Kk.copy(), self.is_answer)
+
     def pack(self) -> list[np.ndarray]:
         """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
         key, place = np.nonzero(self.entity_id_Kk >= 0)
@@ -275,6 +279,15 @@ class GroupResult:
         top = self.top and TopCandidates.zero(self.top.score_Kk.shape, self.top.is_answer)
         pooled = self.pooled and self.pooled.empty()
         return GroupResult(torch.zeros_like(self.counts_NQ), top=top, pooled=pooled)
+
+    def copy(self) -> GroupResult:
+        """Return a result that stays as this one is now."""
+        return GroupResult(
+            self.counts_NQ.clone(),
+            ScoreCollector([*self.scores.parts]),
+            self.top and self.top.copy(),
+            self.pooled and self.pooled.copy(),
+        )
 
     @property
     def _parts(self) -> list[ScoreCollector | TopCandidates | PooledScores]:

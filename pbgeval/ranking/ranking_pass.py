@@ -44,6 +44,9 @@ from pbgeval.stats.ranks import QueryCounts
 NOTHING_SAMPLED = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
+FEWEST_ROWS = 1 << 12  # of a range that a GPU without memory for all of it still halves
+
+
 def rank(
     state: QueryGroupState,
     table: EntityTable,
@@ -53,6 +56,8 @@ def rank(
     in_time: KnownAnswers | None = None,
 ) -> None:
     """Count a query group's queries against a range of candidates; call it once for each range.
+
+    A GPU that has no memory for the range gets its halves, one after the other.
 
     Args:
         state: the prepared query group; counts are added to its result.
@@ -64,7 +69,36 @@ def rank(
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
+        OutOfMemoryError: of torch, where there is no memory for a few candidates either.
     """
+    # A loss is folded over whole runs; a model may score all entities at once.
+    is_whole = state.loss is not None or isinstance(state.comparator, ScorerComparator)
+    if table.device.type == "cpu" or is_whole or table.num_rows <= FEWEST_ROWS:
+        _rank_range(state, table, first_id, threads, known, in_time)
+        return
+    before = state.result.copy()
+    try:
+        _rank_range(state, table, first_id, threads, known, in_time)
+    except torch.cuda.OutOfMemoryError:
+        state.result = before
+    else:
+        return
+    torch.cuda.empty_cache()
+    middle = table.num_rows // 2
+    for start, stop in ((0, middle), (middle, table.num_rows)):
+        first, last = first_id + start, first_id + stop
+        of_part = (None if answers is None else answers.between(first, last) for answers in (known, in_time))
+        rank(state, table.between(start, stop), first, threads, *of_part)
+
+
+def _rank_range(
+    state: QueryGroupState,
+    table: EntityTable,
+    first_id: int,
+    threads: BlockThreads,
+    known: KnownAnswers | None,
+    in_time: KnownAnswers | None,
+) -> None:
     blocks_by_relation = {
         relation: [*blocks] for relation, blocks in groupby(state.queries.blocks, attrgetter("relation"))
     }

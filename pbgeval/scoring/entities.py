@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.errors import UnrankableError
@@ -44,6 +44,10 @@ class EntityTable:
     @property
     def label(self) -> str:
         return f"entity type '{self.entity_type}', partition {self.partition}"
+
+    def between(self, start: int, stop: int) -> EntityTable:
+        """Return the table of rows start to stop (exclusive)."""
+        return evolve(self, embeddings_ND=self.embeddings_ND[start:stop], first_row=self.first_row + start)
 
     def rows(self, ids_E: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the vectors (E, D) of entities given by their offsets in the partition, computed in `dtype`."""

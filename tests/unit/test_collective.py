@@ -14,7 +14,6 @@ from pbgeval.worker.collective import collectively
     "error",
     [
         MemoryError(),
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
         torch.OutOfMemoryError("of another device"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
     ],
@@ -25,6 +24,18 @@ def test_a_lack_of_memory_leaves_the_run_incomplete(error: Exception) -> None:
         collectively(Team()),
     ):
         raise error
+
+
+def test_a_full_gpu_is_named_with_the_bytes_needed_and_free() -> None:
+    fault = (
+        "worker 0: expected enough memory on its GPU (end what else uses it, use fewer --workers (in Python: workers), "
+        "or device cpu), got: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB "
+        "of which 1.20 GiB is free"
+    )
+    error = torch.OutOfMemoryError(f"{fault.partition('got: ')[2]}. Including non-PyTorch memory, this process has ...")
+    with pytest.raises(IncompleteError) as raised, collectively(Team()):
+        raise error
+    assert raised.value.faults == (fault,)
 
 
 def test_another_exception_stays_what_it_is() -> None:
