@@ -255,14 +255,19 @@ def weighted_median(value_K: Floats, weight_K: Floats) -> float:
         value_K: distinct, increasing.
         weight_K: of each value, positive.
     """
-    weights, running_K = weight_K.tolist(), np.cumsum(weight_K)
-    total = fsum(weights)
-    # Running sums of floats are off by far less than 2^-30, so the value is here or a few places further
-    place = int(np.searchsorted(running_K, total / 2.0 * (1.0 - 2.0**-30)))
-    reached = fsum(weights[: place + 1])
-    while 2.0 * reached - total < -SUM_ERROR * total:
-        place += 1
-        reached += weights[place]
+    running_K = np.cumsum(weight_K)
+    if SUM_ERROR * running_K[-1] < 1.0 and bool((weight_K == np.floor(weight_K)).all()):  # then these are exact
+        place = int(np.searchsorted(running_K, running_K[-1] / 2.0))
+        reached, total = float(running_K[place]), float(running_K[-1])
+    else:
+        weights = weight_K.tolist()
+        total = fsum(weights)
+        # Running sums of floats are off by far less than 2^-30, so the value is here or a few places further
+        place = int(np.searchsorted(running_K, total / 2.0 * (1.0 - 2.0**-30)))
+        reached = fsum(weights[: place + 1])
+        while 2.0 * reached - total < -SUM_ERROR * total:
+            place += 1
+            reached += weights[place]
     is_half = 2.0 * reached - total <= SUM_ERROR * total
     return float((value_K[place] + value_K[place + 1]) / 2.0 if is_half else value_K[place])
 

@@ -24,6 +24,7 @@ from pbgeval.metrics.distribution import (
     variance_of_mean_reciprocal_rank,
     weighted_median,
 )
+from pbgeval.stats.keyed_sums import first_of_each
 from pbgeval.stats.series import log_power_spread
 
 # What a rank metric is: names, range, direction, level by chance, and how it is computed from a distribution.
@@ -108,8 +109,10 @@ def median_absolute_deviation(distribution: RankDistribution) -> float:
 
     With weights it is divided by .67449 as in PyKEEN, so equal weights give 4e-7 less of it than none.
     """
-    distances, place_K = np.unique(np.abs(distribution.ranks_K - distribution.median), return_inverse=True)
-    weights = np.bincount(place_K, distribution.weight_K).astype(np.float64)  # of at most two ranks each
+    distance_K = np.abs(distribution.ranks_K - distribution.median)
+    order = np.argsort(distance_K, kind="stable")  # merges what falls and what rises
+    distances, first_K = first_of_each(distance_K[order])
+    weights = np.add.reduceat(distribution.weight_K[order], first_K)  # of at most two ranks each
     return weighted_median(distances, weights) / (NORMAL_75_ROUNDED if distribution.is_weighted else NORMAL_75)
 
 

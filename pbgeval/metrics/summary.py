@@ -27,7 +27,7 @@ from pbgeval.stats.bins import bin_middles
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, SortedPool
 from pbgeval.stats.histograms import NUM_CANDIDATES, RankHistograms, by_class
-from pbgeval.stats.keyed_sums import KeyedSums
+from pbgeval.stats.keyed_sums import KeyedSums, first_of_each
 from pbgeval.stats.pooled_counts import PooledCounts
 from pbgeval.stats.query_metrics import COMPETING_QUERIES, QUERIES, QUERY_AUC, ratio
 from pbgeval.stats.rank_stats import (
@@ -99,7 +99,8 @@ def all_weighted_metrics(sums: Sums, grouped: GroupedStats, sides: tuple[Side, .
     by_type = {}
     for rank_type in RankType:
         class_N, bin_N, num_N = _joined([grouped.key_histogram(rank_type.value, side) for side in sides])
-        bins, place_N = np.unique(bin_N, return_inverse=True)
+        bins, first_K = first_of_each(bin_N)
+        place_N = np.repeat(np.arange(len(bins)), np.diff(first_K, append=len(bin_N)))
         by_type[rank_type] = RankDistribution(
             ranks_K=bin_middles(bins) / (2.0 if rank_type is RankType.REALISTIC else 1.0),
             weight_K=np.bincount(place_N, num_N / class_N, len(bins)).astype(np.float64),
