@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from itertools import chain, pairwise
 from typing import cast
 
@@ -307,15 +308,23 @@ def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.de
 
 def _start_copy(rows: Tensor, device: torch.device) -> Callable[[], Tensor]:
     """Start copying rows to a GPU beside what it computes; what is returned waits for them on the GPU, not here."""
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream = _copy_stream(device)
     with torch.cuda.stream(stream):
         copy = rows.pin_memory().to(
             device, non_blocking=True
         )  # of other memory the copy is none that goes on by itself
+        done = stream.record_event()
 
     def arrived() -> Tensor:
-        torch.cuda.current_stream(device).wait_stream(stream)
-        copy.record_stream(torch.cuda.current_stream(device))
+        current = torch.cuda.current_stream(device)
+        current.wait_event(done)
+        copy.record_stream(current)
         return copy
 
     return arrived
+
+
+@cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return one stream for all copies: torch gives memory out again only to the stream that had it."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
