@@ -16,7 +16,7 @@ is a size that one call chooses, or a few of the values: `scores_bN` are a batch
 An edge is (lhs, rel, rhs). A query is an edge with one side hidden: `Side.LHS` hides the left entity
 (PyKEEN's *head* prediction), `Side.RHS` the right one (*tail*), `Side.REL` the relation. A query's key is what is left
 of it: side, relation, and the known entity (or both entities); queries with one key have one query vector and one set
-of known answers.
+of known answers. Where the model takes times, or known edges count from their time on, the time is part of the key.
 """
 
 from __future__ import annotations

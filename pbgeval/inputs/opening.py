@@ -31,7 +31,7 @@ from pbgeval.inputs.names import Restrictions, read_restrictions
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.notation import Bucket, EntityNumbering, Side, T
 from pbgeval.ranking.settings import Relation
-from pbgeval.scoring.block_scorer import Scorer, name_of
+from pbgeval.scoring.block_scorer import NO_TIMES, NUM_CHECKED, Scorer, name_of, takes_time
 from pbgeval.scoring.full_precision import CallerSettings
 from pbgeval.storage.arrays import NumberRows, Table
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
@@ -103,6 +103,22 @@ class Inputs:
     def scorer(self) -> Scorer | None:
         """The model that is asked for scores by number, if it is one."""
         return None if self.model is None or isinstance(self.model, EmbeddingModel) else self.model
+
+    @property
+    def takes_time(self) -> bool:
+        """Whether the model gets the times of queries."""
+        return takes_time(self.model)
+
+    @property
+    def uses_time(self) -> bool:
+        """Whether evaluated edges need times."""
+        return self.takes_time or self.config.uses_time
+
+    def some_times(self) -> Tensor:
+        """Return the times of the first evaluated edges, int64; one 0 where there are none."""
+        file = next((file for _, _, file in self.files if file.num_edges), None)
+        times = None if file is None else file.read(0, min(file.num_edges, NUM_CHECKED)).time
+        return NO_TIMES if times is None else times
 
     def read_relations(
         self, device: torch.device, caller_settings: CallerSettings
@@ -242,6 +258,8 @@ def _of_model(config: EvalConfig, model: Model) -> _Opened:
             f"relation_prediction: {name_of(model)} scores no relations; set it to False, or give the scorer an"
             " attribute scores_relations = True and scores for Side.REL"
         )
+    if config.topk_metrics and takes_time(model):
+        raise ConfigError("topk_metrics: needs lists that are the same at all times, but the scorer takes times")
     types = config.used_entity_types
     tables: Mapping[str, Table] = (
         model.tables_of(types)
@@ -305,9 +323,10 @@ def _disagreement(config: EvalConfig, mismatches: Sequence[Sequence[str]]) -> li
     return [heading, *(f"  {line.removeprefix(f'{folder}/')}" for line in below)]
 
 
-def needs_time(config: EvalConfig, path: str) -> bool:
+def needs_time(config: EvalConfig, path: str, model: Model | None = None) -> bool:
     """Return whether the edges of a path must have times."""
-    return config.filters_by_time or (config.uses_time and path in config.edge_paths)
+    of_evaluated = config.uses_time or takes_time(model)
+    return config.filters_by_time or (of_evaluated and path in config.edge_paths)
 
 
 def _open_edges(
@@ -320,7 +339,7 @@ def _open_edges(
         DataError: they lack times, a file that is evaluated has none, or the model has no such entity.
     """
     extent = grid(config)
-    with_time = needs_time(config, path)
+    with_time = needs_time(config, path, model)
     if given is None and Path(path).is_dir():
         return {**find_buckets(Path(path), extent.lhs, extent.rhs, with_time=with_time)}
     partitioned = (

@@ -107,7 +107,9 @@ def _digest_of_model(inputs: Inputs) -> object:
     if isinstance(inputs.model, EmbeddingModel):
         return {"system": inputs.model.system, "formula": asdict(inputs.model.formula), **inputs.model.digests()}
     if inputs.scorer is not None:
-        return {"scorer": type(inputs.scorer).__name__, "digest": getattr(inputs.scorer, "digest", uuid.uuid4().hex)}
+        digest = getattr(inputs.scorer, "digest", uuid.uuid4().hex)
+        times = {"takes_time": True} if inputs.takes_time else {}
+        return {"scorer": type(inputs.scorer).__name__, "digest": digest, **times}
     model = model_path(Path(inputs.config.checkpoint_path), inputs.checkpoint_version)
     return fingerprint(model) if model.exists() else None
 

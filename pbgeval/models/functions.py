@@ -3,6 +3,8 @@
 edge_scorer(score, ...)          score(lhs, rel, rhs): numbers of shapes that broadcast -> scores of that shape
 batch_scorer(score_batch, ...)   score_batch(edges (b, 3)) -> (head scores (b, N), tail scores (b, N))
 side_scorer(score_side, ...)     score_side(hidden side, edges (b, 3)) -> scores (b, N) of the hidden side
+
+With takes_time=True, `score` has a fourth argument, and `edges` a fourth column: the time.
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ CACHED_CELLS = 1 << 27  # scores against all entities that are kept for the next
 
 
 def in_parts(
-    score: Callable[[Tensor, Tensor, Tensor], Tensor],
+    score: Callable[..., Tensor],
     known_Q: Tensor,
     relation_Q: Tensor,
     candidate_C: Tensor,
     cells: int,
+    *time_Q: Tensor,
 ) -> Tensor:
-    """Score all pairs (Q, C), a limited number of cells per call."""
+    """Score all pairs (Q, C), a limited number of cells per call; `time_Q` is given where times are taken."""
     rows = max(1, cells // candidate_C.numel())
-    parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
-    return torch.cat([score(known, relation, candidate_C) for known, relation in parts])
+    parts = zip(*(torch.split(of_Q, rows) for of_Q in (known_Q, relation_Q, *time_Q)), strict=True)
+    return torch.cat([score(known, relation, candidate_C, *time) for known, relation, *time in parts])
 
 
 @define(eq=False)
@@ -54,7 +57,7 @@ class ByFunction:
 
 @frozen(eq=False)
 class EdgeFunctionScorer(ByFunction):
-    """A function of (lhs, rel, rhs)."""
+    """A function of (lhs, rel, rhs) or (lhs, rel, rhs, time)."""
 
     scores_relations: ClassVar = True
     num_entities: int
@@ -62,24 +65,26 @@ class EdgeFunctionScorer(ByFunction):
     broadcasts: bool
     cells_per_call: int
     device: torch.device
+    takes_time: bool
 
-    def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+    def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor, *time_Q: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate.
 
         Raises:
             ScorerError: the function fails, or returns another shape or no real numbers.
         """
-        return in_parts(partial(self._part, hidden), known_Q, relation_Q, candidate_C, self.cells_per_call)
+        return in_parts(partial(self._part, hidden), known_Q, relation_Q, candidate_C, self.cells_per_call, *time_Q)
 
-    def _part(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
-        known, relation, candidate = known_Q.unsqueeze(1), relation_Q.unsqueeze(1), candidate_C.unsqueeze(0)
+    def _part(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor, *time_Q: Tensor) -> Tensor:
+        columns = [*(of_Q.unsqueeze(1) for of_Q in (known_Q, relation_Q, *time_Q)), candidate_C.unsqueeze(0)]
         shape = (known_Q.numel(), candidate_C.numel())
         if not self.broadcasts:
-            known, relation, candidate = (ids.expand(shape).reshape(-1) for ids in (known, relation, candidate))
+            columns = [ids.expand(shape).reshape(-1) for ids in columns]
+        known, relation, *time, candidate = columns
         # By the hidden side; where it is the relation, `relation` are the right entities.
         edges = (candidate, relation, known), (known, relation, candidate), (known, candidate, relation)
         lhs, relation, rhs = edges[hidden.value]
-        found = _called(self.source, f"{hidden.label} scores", lhs, relation, rhs)
+        found = _called(self.source, f"{hidden.label} scores", lhs, relation, rhs, *time)
         expected = shape if self.broadcasts else (shape[0] * shape[1],)
         if _shape(found) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
@@ -100,67 +105,82 @@ class BatchScorer(ByFunction):
     batch_size: int
     device: torch.device
     scores_relations: bool
-    _last: tuple[Side, Tensor, Tensor] | None = field(default=None, init=False)  # distinct queries (K,), scores (K, N)
+    takes_time: bool
+    # The last hidden side, times (t,), codes of distinct queries (K,) and their scores (K, N).
+    _last: tuple[Side, Tensor, Tensor, Tensor] | None = field(default=None, init=False)
 
     @property
     def queries_per_block(self) -> int:
         """The queries whose scores fit the cache, so that each query is scored once."""
         return max(1, min(1024, CACHED_CELLS // max(self.num_entities, 1)))
 
-    def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+    def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor, *time_Q: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate.
 
         Raises:
             ScorerError: the function fails, or returns other shapes or no real numbers.
         """
-        row_Q, scores_KN = self._all(hidden, known_Q, relation_Q)
+        row_Q, scores_KN = self._all(hidden, known_Q, relation_Q, *time_Q)
         return scores_KN.index_select(1, candidate_C).index_select(0, row_Q)
 
-    def paired_scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_Q: Tensor) -> Tensor:
+    def paired_scores(
+        self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_Q: Tensor, *time_Q: Tensor
+    ) -> Tensor:
         """Return the score (Q,) of each query with its own candidate, as `scores` returns it.
 
         Raises:
             ScorerError: as `scores`.
         """
-        row_Q, scores_KN = self._all(hidden, known_Q, relation_Q)
+        row_Q, scores_KN = self._all(hidden, known_Q, relation_Q, *time_Q)
         return scores_KN[row_Q, candidate_Q]
 
     def forget(self) -> None:
         """Drop cached scores because the model has changed."""
         self._last = None
 
-    def _all(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor) -> tuple[Tensor, Tensor]:
+    def _all(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, *time_Q: Tensor) -> tuple[Tensor, Tensor]:
         """Return each query's row and the scores (K, answers) of distinct queries, cached.
 
         Queries that are not all among the last ones are scored together, whatever is known of some of them: the
         batches, and with them the last bits of scores, depend on these queries alone.
         """
-        codes_Q = relation_Q * self.num_entities + known_Q
+        pair_Q = relation_Q * self.num_entities + known_Q
+        when_Q = time_Q[0] if time_Q else torch.zeros_like(pair_Q)
         if self._last is not None and self._last[0] is hidden:
-            _, codes_K, scores_KN = self._last
+            _, times_t, codes_K, scores_KN = self._last
+            codes_Q = _query_codes(pair_Q, when_Q, times_t)
             row_Q = torch.searchsorted(codes_K, codes_Q).clamp_(max=codes_K.numel() - 1)
             if torch.equal(codes_K[row_Q], codes_Q):
                 return row_Q, scores_KN
         self._last = None  # its memory goes before the next ones come
-        codes_K, row_Q = torch.unique(codes_Q, return_inverse=True)
-        known_K, relation_K = codes_K % self.num_entities, codes_K // self.num_entities
+        times_t = torch.unique(when_Q)
+        codes_K, row_Q = torch.unique(_query_codes(pair_Q, when_Q, times_t), return_inverse=True)
+        pair_K, time_K = codes_K // times_t.numel(), times_t[codes_K % times_t.numel()]
+        known_K, relation_K = pair_K % self.num_entities, pair_K // self.num_entities
         unknown_K = torch.zeros_like(known_K)  # what is asked for; a score must not depend on it
         # By the hidden side; where it is the relation, `relation` are the right entities.
         edges = (unknown_K, relation_K, known_K), (known_K, relation_K, unknown_K), (known_K, unknown_K, relation_K)
-        first, *others = torch.split(torch.stack(edges[hidden.value], dim=1), self.batch_size)
+        columns = [*edges[hidden.value], *([time_K] if self.takes_time else [])]
+        first, *others = torch.split(torch.stack(columns, dim=1), self.batch_size)
         scores_KN = self._of_side(hidden, first)
         if others:  # each is copied to its place at once, so that there are never two of all
             of_first, scores_KN = scores_KN, scores_KN.new_empty((codes_K.numel(), scores_KN.shape[1]))
             scores_KN[: self.batch_size] = of_first
             for at, batch in zip(range(self.batch_size, codes_K.numel(), self.batch_size), others, strict=True):
                 scores_KN[at : at + batch.shape[0]] = self._of_side(hidden, batch)
-        self._last = (hidden, codes_K, scores_KN)
+        self._last = (hidden, times_t, codes_K, scores_KN)
         return row_Q, scores_KN
 
-    def _of_side(self, hidden: Side, batch_b3: Tensor) -> Tensor:
-        expected = (batch_b3.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
-        found = _called(self.source, f"{hidden.label} scores", hidden, batch_b3)
+    def _of_side(self, hidden: Side, batch: Tensor) -> Tensor:
+        expected = (batch.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
+        found = _called(self.source, f"{hidden.label} scores", hidden, batch)
         return checked_scores(found, f"{_name(self.source)}: {hidden.label} scores (batch, candidates)", expected)
+
+
+def _query_codes(pair_Q: Tensor, time_Q: Tensor, times_t: Tensor) -> Tensor:
+    """Return a number for each query, int64 (Q,), in the order of pairs, then times; -1 for other times than these."""
+    place_Q = torch.searchsorted(times_t, time_Q).clamp_(max=times_t.numel() - 1)
+    return torch.where(times_t[place_Q] == time_Q, pair_Q * times_t.numel() + place_Q, -1)
 
 
 @frozen(eq=False)
@@ -169,9 +189,9 @@ class _BothSides(ByFunction):
 
     num_entities: int
 
-    def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
-        expected = (batch_b3.shape[0], self.num_entities)
-        found = _called(self.source, "scores of both sides", batch_b3)
+    def __call__(self, hidden: Side, batch: Tensor) -> Tensor:
+        expected = (batch.shape[0], self.num_entities)
+        found = _called(self.source, "scores of both sides", batch)
         where = f"{_name(self.source)}: expected a tuple (head scores, tail scores), each of shape {expected}"
         shapes = [*map(_shape, found)] if isinstance(found, tuple) else []
         got = f"a tuple of {len(shapes)}" if isinstance(found, tuple) else type(found).__name__
@@ -187,13 +207,14 @@ class _BothSides(ByFunction):
 
 
 def edge_scorer(
-    score: Callable[[Tensor, Tensor, Tensor], Tensor],
+    score: Callable[..., Tensor],
     *,
     num_entities: int,
     num_relations: int,
     broadcasts: bool = True,
     cells_per_call: int = CELLS_PER_CALL,
     device: torch.device | str | None = None,
+    takes_time: bool = False,
 ) -> EdgeFunctionScorer:
     """Let a function or module score: score(lhs, rel, rhs), higher is better.
 
@@ -204,6 +225,8 @@ def edge_scorer(
         broadcasts: False for a function that takes three vectors of one length and returns as many scores.
         cells_per_call: scores asked for at a time; less takes less memory.
         device: where ids go; None: to a module's parameters, else the CPU.
+        takes_time: whether the function is called with a fourth argument, the time of each query's edge, int64 of the
+            shape of its known ids. Edges then need times, and queries of unlike times are different queries.
 
     Raises:
         ScorerError: a module in training mode.
@@ -219,7 +242,8 @@ def edge_scorer(
         >>> pbgeval.evaluate_triples(model, [(0, 0, 1)])["tail.mean_rank"]
         1.5
     """
-    return EdgeFunctionScorer(score, num_entities, num_relations, broadcasts, cells_per_call, _device_of(score, device))
+    on = _device_of(score, device)
+    return EdgeFunctionScorer(score, num_entities, num_relations, broadcasts, cells_per_call, on, takes_time)
 
 
 def batch_scorer(
@@ -229,6 +253,7 @@ def batch_scorer(
     num_relations: int,
     batch_size: int = ROWS_PER_BATCH,
     device: torch.device | str | None = None,
+    takes_time: bool = False,
 ) -> BatchScorer:
     """Let a function or module score all entities at once: score_batch(edges) -> (head scores, tail scores).
 
@@ -239,6 +264,7 @@ def batch_scorer(
         num_relations: as many.
         batch_size: b, at most.
         device: as in `edge_scorer`.
+        takes_time: whether the edges (b, 4) have a fourth column, the time; see `edge_scorer`.
 
     Raises:
         ScorerError: a module in training mode; no batch size.
@@ -260,6 +286,7 @@ def batch_scorer(
         num_relations=num_relations,
         batch_size=batch_size,
         device=_device_of(score_batch, device),
+        takes_time=takes_time,
     )
 
 
@@ -271,6 +298,7 @@ def side_scorer(
     batch_size: int = ROWS_PER_BATCH,
     device: torch.device | str | None = None,
     scores_relations: bool = False,
+    takes_time: bool = False,
 ) -> BatchScorer:
     """Let a function score all entities on one side: score_side(hidden, edges) -> scores.
 
@@ -282,6 +310,7 @@ def side_scorer(
         batch_size: b, at most.
         device: as in `edge_scorer`.
         scores_relations: whether it also takes `Side.REL`, and returns the scores (b, R) of every relation.
+        takes_time: whether the edges (b, 4) have a fourth column, the time; see `edge_scorer`.
 
     Raises:
         ScorerError: a module in training mode; no batch size.
@@ -301,7 +330,7 @@ def side_scorer(
     on = _device_of(score_side, device)
     if batch_size < 1:
         raise ScorerError(f"batch_size: expected a number from 1, got {batch_size}")
-    return BatchScorer(score_side, num_entities, num_relations, batch_size, on, scores_relations)
+    return BatchScorer(score_side, num_entities, num_relations, batch_size, on, scores_relations, takes_time)
 
 
 def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  # noqa: ANN401 - any callable

@@ -17,7 +17,7 @@ from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.resources import threads_put_back
-from pbgeval.errors import DataError, UnrankableError
+from pbgeval.errors import DataError, ScorerError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
 from pbgeval.monitor.gap_test import MIN_TEETH
 from pbgeval.monitor.persistence import TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
@@ -28,7 +28,16 @@ from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
-from pbgeval.scoring.block_scorer import RowScorer, Scorer, ScorerComparator, ScorerRelation, device_of, scorer_state
+from pbgeval.scoring.block_scorer import (
+    RowScorer,
+    Scorer,
+    ScorerComparator,
+    ScorerRelation,
+    device_of,
+    name_of,
+    scorer_state,
+    takes_time,
+)
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.full_precision import CallerSettings, full_precision
@@ -72,6 +81,15 @@ class ScoredModel:
 
     scorer: Scorer
     _relation: ScorerRelation | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a scorer that takes times.
+
+        Raises:
+            ScorerError: it does.
+        """
+        if takes_time(self.scorer):
+            raise ScorerError(f"{name_of(self.scorer)}: the scorer takes times, but a monitor's edges have none")
 
     def schema(self, *, all_entities: bool = False) -> ModelSchema:
         """Return the schema to make the monitor with.

@@ -127,7 +127,7 @@ def count_against_partition(
 
 def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandidates, tally: SideTally) -> None:
     """Rank the edges of a group whose relation is hidden."""
-    edges, origin = group.edges, group.origin
+    edges, origin, time_E = group.edges, group.origin, group.time(torch.from_numpy(row_E))
     HiddenRelations(
         place=origin.place,
         row_E=edges.start + row_E,
@@ -136,6 +136,7 @@ def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandida
             KnownOfEdges(of_sides[Side.REL].answers, of_sides[Side.REL].key_E[row_E])
             for of_sides in group.competition.filters
         ],
+        time_E=None if time_E is None else time_E.numpy(),
         vectors=lambda _, side, at: group.rows(side, group.ids_E[side][row_E[at]]),
         label=lambda at: f"{origin.label}: {group.row_label(int(row_E[at]))}",
     ).rank(candidates, tally, row_E)
@@ -164,6 +165,8 @@ def _state(
     edge_Q = rows_E.numpy()
     edge_Q = edge_Q[group.may_compete(hidden, rel_E[edge_Q], true_E[edge_Q])]
     filters = [of_sides[hidden] for of_sides in group.competition.filters]
+    by_time = scorer.takes_time or group.competition.knows_past_alone
+    time_E = group.edges.time if by_time else None
     queries = queries_by_key(
         query_group,
         edge_Q,
@@ -173,7 +176,7 @@ def _state(
         backend.queries_per_block,
         by_relation=competing.by_relation,
         in_order=settings.loss is not None,  # the last bits of a loss depend on the queries beside it
-        apart_E=filters[0].key_E if group.competition.knows_past_alone and filters else None,
+        time_E=None if time_E is None else time_E.numpy(),
     )
     dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
     sample = None

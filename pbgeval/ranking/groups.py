@@ -54,6 +54,13 @@ class Group:
         """Return the relation of each row when relations are dynamic."""
         return self.edges.rel[rows_E] if self.relation.scorer.dynamic else None
 
+    def time(self, rows_E: Tensor) -> Tensor | None:
+        """Return the time of each row when the model takes times."""
+        if not self.relation.scorer.takes_time:
+            return None
+        assert self.edges.time is not None, "edges without times were refused"
+        return self.edges.time[rows_E]
+
     def competing(self, hidden: Side) -> CompetingEntities:
         """Return which rows of a side's partition compete in queries of each relation (id in edge files)."""
         sets, num_rows = self.competition.sets, self.tables[hidden].num_rows
@@ -101,7 +108,7 @@ class Group:
             return int(self.ids_E[hidden.other][edge]), edge
 
         with refused_by_name(self, self.relation.scorer, hidden.other, named):
-            return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
+            return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E), self.time(rows_E))
 
     def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
         """Return prepared candidates; a row that cannot be prepared is the user's fault."""

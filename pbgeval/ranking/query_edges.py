@@ -87,6 +87,7 @@ class GroupQueries:
     schema_K: np.ndarray  # int64: index of the key's relation in the config
     known_K: np.ndarray  # int64: number of the known entity
     blocks: tuple[QueryBlock, ...]
+    time_K: np.ndarray | None = None  # int64: time of each key; None: keys do not go by time
 
     @property
     def num_keys(self) -> int:
@@ -126,7 +127,7 @@ def group_queries(
         edges.numbering.num_entities,
         queries_per_block,
         by_relation=sets.by_relation,
-        apart_E=edges.columns.time_n if by_time else None,
+        time_E=edges.columns.time_n if by_time else None,
     )
 
 
@@ -140,9 +141,9 @@ def queries_by_key(
     *,
     by_relation: bool,
     in_order: bool = False,
-    apart_E: np.ndarray | None = None,
+    time_E: np.ndarray | None = None,
 ) -> GroupQueries:
-    """Arrange the queries of some edges by relation and known entity.
+    """Arrange the queries of some edges by relation and known entity, and by time if times are given.
 
     Args:
         query_group: whose queries they are.
@@ -153,16 +154,16 @@ def queries_by_key(
         queries_per_block: at most.
         by_relation: whether the queries of a block are of one relation.
         in_order: each query has a key of its own, in the order of the edges (of each relation).
-        apart_E: queries of edges with unlike numbers have keys of their own.
+        time_E: of every edge; queries of unlike times then have keys of their own.
     """
     rel_E, known_E, true_E = columns
     code_Q = rel_E[edge_Q] * num_known + known_E[edge_Q]
     if in_order:
         code_Q = rel_E[edge_Q] if by_relation else np.zeros_like(edge_Q)
-    apart_Q = np.zeros_like(code_Q) if apart_E is None or in_order else apart_E[edge_Q]
-    order = np.argsort(code_Q, kind="stable") if apart_E is None or in_order else np.lexsort((apart_Q, code_Q))
+    time_Q = np.zeros_like(code_Q) if time_E is None or in_order else time_E[edge_Q]
+    order = np.argsort(code_Q, kind="stable") if time_E is None or in_order else np.lexsort((time_Q, code_Q))
     edge_Q, code_Q = edge_Q[order], code_Q[order]
-    is_first_Q = (np.diff(code_Q, prepend=-1) != 0) | (np.diff(apart_Q[order], prepend=0) != 0) | in_order
+    is_first_Q = (np.diff(code_Q, prepend=-1) != 0) | (np.diff(time_Q[order], prepend=0) != 0) | in_order
     key_Q = np.cumsum(is_first_Q) - 1
     edge_K = edge_Q[is_first_Q]
     rel_K = rel_E[edge_K]
@@ -175,6 +176,7 @@ def queries_by_key(
         schema_K=schema_E[edge_K],
         known_K=known_E[edge_K],
         blocks=_blocks(key_Q, rel_K, queries_per_block, by_relation=by_relation),
+        time_K=None if time_E is None else time_E[edge_K],
     )
 
 

@@ -450,10 +450,10 @@ class QueryGroupState:
             scorer = queries.query_group.scorers[schema]
             known_side = self.hidden.other
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
+            time_K = None if queries.time_K is None else torch.from_numpy(queries.time_K[first:stop])
             with refused_by_name(self.source, scorer, known_side, partial(self._names_of, first)):
-                prepared_KD = queries.query_group.queries(
-                    schema, self.source.vectors(scorer, known_side, known_K), rel_K
-                )
+                known_KD = self.source.vectors(scorer, known_side, known_K)
+                prepared_KD = queries.query_group.queries(schema, known_KD, rel_K, time_K)
             self.prepared.write(first, prepared_KD)
             if self._is_read_Q is None:
                 first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()

@@ -68,7 +68,7 @@ class CompetingRelations:
         parts = [parameters.get(name, one_C1) for name in features]
         return torch.cat([*parts, one_C1] if comparator.bias else parts, dim=1)
 
-    def scores(self, lhs_QD: Tensor, rhs_QD: Tensor) -> Tensor:
+    def scores(self, lhs_QD: Tensor, rhs_QD: Tensor, time_Q: Tensor | None = None) -> Tensor:
         """Return the score (Q, C) of each pair of vectors with each relation, NaN where it is not a number.
 
         Raises:
@@ -76,7 +76,7 @@ class CompetingRelations:
         """
         scorer = self.scorers[0]
         if isinstance(scorer, ScorerRelation):  # vectors are numbers
-            query_QD = scorer.queries(Side.REL, lhs_QD, rhs_QD[:, 0])
+            query_QD = scorer.queries(Side.REL, lhs_QD, rhs_QD[:, 0], time_Q)
             candidate_CD = scorer.candidates(Side.REL, torch.from_numpy(self.ids).to(lhs_QD).unsqueeze(1))
             return scorer.comparator.scores(query_QD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
         if self._rows_CD is None:
@@ -142,6 +142,7 @@ class HiddenRelations:
     place: tuple[int, Bucket]  # edge path and bucket
     row_E: np.ndarray  # int64, ascending: row in the bucket's file
     rel_E: np.ndarray  # int64: id
+    time_E: np.ndarray | None  # int64; None: the model takes no times
     filters: Sequence[KnownOfEdges]  # ids of relations that each leaves out, as in `Competition`
     vectors: Callable[[EdgeScorer, Side, np.ndarray], Tensor]  # (relation, end, edges) -> the entities' vectors
     label: Callable[[int], str]  # what an error calls an edge
@@ -207,10 +208,11 @@ class HiddenRelations:
 
     def _scores(self, competing: CompetingRelations, edges: np.ndarray) -> Tensor:
         """Return the scores (Q, C) of some edges with all candidates, none of them NaN."""
-        vectors = [self.vectors(competing.scorers[0], side, edges) for side in ENDS]
+        lhs_QD, rhs_QD = (self.vectors(competing.scorers[0], side, edges) for side in ENDS)
+        time_Q = None if self.time_E is None else torch.from_numpy(self.time_E[edges])
         refused = "this model cannot be ranked"
         try:
-            scores_QC = competing.scores(*vectors)
+            scores_QC = competing.scores(lhs_QD, rhs_QD, time_Q)
         except UnrankableRowsError as error:
             where = self.label(int(edges[error.rows[0]]))
             expected = f"expected {error.expected}, got {error.found} after the operator of a relation"

@@ -2,6 +2,7 @@
 
 A row of a query is (known entity + 1, relation, hidden side), one of a candidate (entity + 1, 0, 0): numbers in
 float64. So lists, blocks, exclusions, ties and statistics are those of every other model. A row of zeros is padding.
+If the model takes times, two more columns hold the halves of the query's time: float64 has no room for all of it.
 
 The model's kernels are not ours: what they round may depend on the block (law 2). Blocks have rows and columns that are
 multiples of 32, true scores come from such blocks too, and a self-check compares blocks of other shapes, copies of
@@ -13,8 +14,8 @@ of its competitors are read from one row, so they need no padding, and the self-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ from pbgeval.scoring.full_precision import CallerSettings
 from pbgeval.scoring.operators import Parameters
 
 WIDTH = 3  # columns of rows
+WIDTH_WITH_TIME = 5
+HALF_OF_TIME = 1 << 32
 GRAIN = 32  # torch.cdist takes another kernel for up to 25 rows
 TILE_ROWS, TILE_COLUMNS = 128, 512  # of the one block shape, where the self-check failed
 LARGE_SHAPE = (256, 2048)
@@ -39,12 +42,17 @@ CHECKED_SHAPES = ((1, 1), (3, 17), (33, 32), (40, 90))
 QUERIES_PER_CHECKED_ROW = 64  # of a model that scores all entities at once, the self-check takes under 2% of the time
 MIN_CHECKED_ROWS, MAX_CHECKED_ROWS = 2, 32  # of each side, each asked twice
 
+Columns: TypeAlias = tuple[Tensor, ...]  # of queries: known entity, relation and, where it is taken, time
+
 
 class Scorer(Protocol):
     """A model that scores queries by number; higher is better.
 
     One whose attribute `scores_relations` is true also scores relations: for `Side.REL`, (known, ?, relation), the
     arguments are left entities, right entities and relations.
+
+    One whose attribute `takes_time` is true gets one more argument, `time_Q`: the time of each query's edge, int64.
+    Queries that differ in their times alone are then different queries.
 
     Examples:
         >>> import torch
@@ -95,6 +103,11 @@ def device_of(scorer: Scorer) -> torch.device:
     return torch.device(getattr(scorer, "device", "cpu"))
 
 
+def takes_time(scorer: object) -> bool:
+    """Return whether a scorer gets the times of queries: its attribute `takes_time`, else False."""
+    return bool(getattr(scorer, "takes_time", False))
+
+
 def name_of(scorer: Scorer) -> str:
     """Return the name of a scorer for messages: the user's function, or its method."""
     return str(getattr(scorer, "__name__", f"{type(scorer).__name__}.scores"))
@@ -116,10 +129,9 @@ class ScorerComparator:
         default=Factory(lambda self: self.scorer if isinstance(self.scorer, RowScorer) else None, takes_self=True),
     )
 
-    @staticmethod
-    def width(dimension: int) -> int:
+    def width(self, dimension: int) -> int:
         """Return the number of columns of rows."""
-        return WIDTH
+        return WIDTH_WITH_TIME if takes_time(self.scorer) else WIDTH
 
     def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
         """Return the scores (B, Q, C) of rows, float64; those of padding are zeros.
@@ -157,15 +169,16 @@ class ScorerComparator:
         if real_K.numel():
             device = device_of(self.scorer)
             real_KD, candidate_K = query_QD[real_K].long().to(device), candidate_QD[real_K, 0].long().to(device) - 1
-            hidden, known_K, relation_K = Side(int(real_KD[0, 2])), real_KD[:, 0] - 1, real_KD[:, 1]
+            hidden, query_K = _unpacked(real_KD)
+            known_K, relation_K, *time_K = query_K
             with torch.no_grad(), self.caller_settings.in_force():
-                found = self.by_rows.paired_scores(hidden, known_K, relation_K, candidate_K)
+                found = self.by_rows.paired_scores(hidden, known_K, relation_K, candidate_K, *time_K)
             found_K = checked_scores(
-                found, f"{name_of(self.scorer)}: {hidden.label} scores of pairs", tuple(known_K.shape)
+                found, f"{name_of(self.scorer)}: {hidden.label} scores of pairs", tuple(candidate_K.shape)
             )
             if bool(torch.isnan(found_K).any()):
                 first = int(torch.isnan(found_K).nonzero()[0])
-                raise _nan_score(hidden, int(known_K[first]), int(relation_K[first]), int(candidate_K[first]))
+                raise _nan_score(hidden, [int(of_K[first]) for of_K in query_K], int(candidate_K[first]))
             scores_Q[real_K] = found_K.to(scores_Q.device, scores_Q.dtype)
         return scores_Q
 
@@ -174,40 +187,47 @@ class ScorerComparator:
         row_K, column_C = (query_QD[:, 0] > 0).nonzero()[:, 0], (candidate_CD[:, 0] > 0).nonzero()[:, 0]
         if not (row_K.numel() and column_C.numel()):
             return scores_QC
-        real_KD = query_QD[row_K].long()
-        hidden = Side(int(real_KD[0, 2]))
-        known_K, relation_K, candidate_C = real_KD[:, 0] - 1, real_KD[:, 1], candidate_CD[column_C, 0].long() - 1
-        found_KC = self._padded(hidden, known_K, relation_K, candidate_C).to(scores_QC.device, scores_QC.dtype)
+        hidden, query_K = _unpacked(query_QD[row_K].long())
+        candidate_C = candidate_CD[column_C, 0].long() - 1
+        found_KC = self._padded(hidden, query_K, candidate_C).to(scores_QC.device, scores_QC.dtype)
         if bool(torch.isnan(found_KC).any()):
             query, candidate = torch.isnan(found_KC).nonzero()[0].tolist()
-            raise _nan_score(hidden, int(known_K[query]), int(relation_K[query]), int(candidate_C[candidate]))
+            raise _nan_score(hidden, [int(of_K[query]) for of_K in query_K], int(candidate_C[candidate]))
         if row_K.numel() == query_QD.shape[0] and column_C.numel() == candidate_CD.shape[0]:
             return found_KC
         scores_QC[row_K.unsqueeze(1), column_C] = found_KC
         return scores_QC
 
-    def _padded(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+    def _padded(self, hidden: Side, query_Q: Columns, candidate_C: Tensor) -> Tensor:
         """Ask the model for a block whose rows and columns are multiples of a size, or for tiles of one shape."""
         if self.by_rows is not None:
-            return self._ask(hidden, known_Q, relation_Q, candidate_C)
-        num_queries, num_candidates = known_Q.numel(), candidate_C.numel()
+            return self._ask(hidden, query_Q, candidate_C)
+        num_queries, num_candidates = query_Q[0].numel(), candidate_C.numel()
         rows, columns = (TILE_ROWS, TILE_COLUMNS) if self.one_block_shape else (GRAIN, GRAIN)
-        known_Q, relation_Q = _padded(known_Q, rows), _padded(relation_Q, rows)
+        query_Q = tuple(_padded(of_Q, rows) for of_Q in query_Q)
         candidate_C = _padded(candidate_C, columns)
         if not self.one_block_shape:
-            return self._ask(hidden, known_Q, relation_Q, candidate_C)[:num_queries, :num_candidates]
+            return self._ask(hidden, query_Q, candidate_C)[:num_queries, :num_candidates]
         tiles = [
-            torch.cat([self._ask(hidden, known, relation, part) for part in torch.split(candidate_C, columns)], dim=1)
-            for known, relation in zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
+            torch.cat([self._ask(hidden, tile_Q, part) for part in torch.split(candidate_C, columns)], dim=1)
+            for tile_Q in zip(*(torch.split(of_Q, rows) for of_Q in query_Q), strict=True)
         ]
         return torch.cat(tiles)[:num_queries, :num_candidates]
 
-    def _ask(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+    def _ask(self, hidden: Side, query_Q: Columns, candidate_C: Tensor) -> Tensor:
         device = device_of(self.scorer)
+        known_Q, relation_Q, *time_Q = (of_Q.to(device) for of_Q in query_Q)
         with torch.no_grad(), self.caller_settings.in_force():
-            found = self.scorer.scores(hidden, known_Q.to(device), relation_Q.to(device), candidate_C.to(device))
+            found = self.scorer.scores(hidden, known_Q, relation_Q, candidate_C.to(device), *time_Q)
         where = f"{name_of(self.scorer)}: {hidden.label} scores (queries, candidates)"
         return checked_scores(found, where, (known_Q.numel(), candidate_C.numel()))
+
+
+def _unpacked(query_KD: Tensor) -> tuple[Side, Columns]:
+    """Return the hidden side, and the known entity, the relation and, where it is taken, the time of each query."""
+    known_K, relation_K, hidden_K, *halves = query_KD.unbind(1)
+    times = (halves[0] * HALF_OF_TIME + halves[1],) if halves else ()
+    return Side(int(hidden_K[0])), (known_K - 1, relation_K, *times)
 
 
 def checked_scores(found: Any, where: str, shape: tuple[int, ...]) -> Tensor:  # noqa: ANN401 - whatever a model returns
@@ -235,11 +255,13 @@ RowComparator = Comparator | ScorerComparator  # what scores prepared rows
 PairedScores = Callable[[Tensor, Tensor], Tensor]  # of prepared queries, each with its own candidate
 
 
-def _nan_score(hidden: Side, known: int, relation: int, entity: int) -> UnrankableError:
+def _nan_score(hidden: Side, query: Sequence[int], entity: int) -> UnrankableError:
+    known, relation, *time = query
     edges = (entity, relation, known), (known, relation, entity), (known, entity, relation)  # by the hidden side
     lhs, rel, rhs = edges[hidden.value]
+    when = f", time {time[0]}" if time else ""
     return UnrankableError(
-        f"the model: expected a number as the score of lhs {lhs}, rel {rel}, rhs {rhs} "
+        f"the model: expected a number as the score of lhs {lhs}, rel {rel}, rhs {rhs}{when} "
         f"({hidden.label} candidate {entity}), got NaN; this model cannot be ranked"
     )
 
@@ -266,28 +288,43 @@ class ScorerRelation:
     def entity_type(self, side: Side) -> str:
         return side.pick(self.lhs_type, self.rhs_type)
 
-    def queries(self, hidden: Side, known_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+    @property
+    def takes_time(self) -> bool:
+        """Whether scores depend on the times of queries."""
+        return takes_time(self.comparator.scorer)
+
+    def queries(self, hidden: Side, known_ED: Tensor, rel_E: Tensor | None, time_E: Tensor | None = None) -> Tensor:
         """Return the rows of queries whose known entities are given as numbers (E, 1)."""
         assert rel_E is not None, "relations are dynamic"
         relation_E1 = rel_E.to(known_ED).unsqueeze(-1)
-        return torch.cat([known_ED + 1, relation_E1, torch.full_like(relation_E1, hidden.value)], dim=-1)
+        columns = [known_ED + 1, relation_E1, torch.full_like(relation_E1, hidden.value)]
+        if self.takes_time:
+            assert time_E is not None, "evaluated edges have times, or they were refused"
+            columns += [of_E.to(known_ED).unsqueeze(-1) for of_E in (time_E // HALF_OF_TIME, time_E % HALF_OF_TIME)]
+        return torch.cat(columns, dim=-1)
 
     def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor:
         """Return the rows of candidates that are given as numbers (E, 1)."""
-        return torch.cat([x_ED + 1, torch.zeros_like(x_ED), torch.zeros_like(x_ED)], dim=-1)
+        return torch.cat([x_ED + 1, *[torch.zeros_like(x_ED)] * (self.comparator.width(1) - 1)], dim=-1)
 
     def acts_on_candidates(self, hidden: Side) -> bool:
         """Return False: all relations meet the same candidates."""
         return False
 
 
-def scorer_state(relation: ScorerRelation, sides: tuple[Side, ...], num_queries: int = 0) -> str:
+NO_TIMES = torch.zeros(1, dtype=torch.int64)
+
+
+def scorer_state(
+    relation: ScorerRelation, sides: tuple[Side, ...], num_queries: int = 0, time_E: Tensor = NO_TIMES
+) -> str:
     """Compare blocks of some shapes, copies within one, and pairs; where they differ, go on in tiles of one shape.
 
     Args:
         relation: the model.
         sides: that are hidden.
         num_queries: of the evaluation, on all sides; the check takes a small share of their time.
+        time_E: some times of evaluated edges, at least one, for a model that takes them: it may know no others.
 
     Returns:
         Whether a score depends on its query and candidate alone; for a fingerprint.
@@ -296,22 +333,25 @@ def scorer_state(relation: ScorerRelation, sides: tuple[Side, ...], num_queries:
         ScorerError: two calls with one block give other scores; or it is no block of scores.
     """
     if relation.comparator.by_rows is not None:
-        _ask_twice(relation, relation.comparator.by_rows, sides, num_queries)
+        _ask_twice(relation, relation.comparator.by_rows, sides, num_queries, time_E)
         return CONSISTENT
-    if _is_consistent(relation, sides):
+    if _is_consistent(relation, sides, time_E):
         return CONSISTENT
     relation.comparator.one_block_shape = True
-    return TILED if _is_consistent(relation, sides) else INCONSISTENT
+    return TILED if _is_consistent(relation, sides, time_E) else INCONSISTENT
 
 
-def _ask_twice(relation: ScorerRelation, scorer: RowScorer, sides: tuple[Side, ...], num_queries: int) -> None:
+def _ask_twice(
+    relation: ScorerRelation, scorer: RowScorer, sides: tuple[Side, ...], num_queries: int, time_E: Tensor
+) -> None:
     """Check that some queries of each side have the same scores when they are asked again."""
     num_rows = num_queries // (QUERIES_PER_CHECKED_ROW * 2 * max(len(sides), 1))
     num_rows = min(max(num_rows, MIN_CHECKED_ROWS), MAX_CHECKED_ROWS, scorer.num_entities)
     known_Q1 = torch.linspace(0, scorer.num_entities - 1, num_rows, dtype=torch.float64).round().unsqueeze(1)
     for hidden in sides:
         others, num_answers = _extents(scorer, hidden)
-        query_QD = relation.queries(hidden, known_Q1, torch.arange(num_rows) % others)
+        place_Q = torch.arange(num_rows)
+        query_QD = relation.queries(hidden, known_Q1, place_Q % others, time_E[place_Q % time_E.numel()])
         every_ND = relation.candidates(hidden, torch.arange(num_answers, dtype=torch.float64).unsqueeze(1))
         found = []
         for _ in range(2):
@@ -335,18 +375,19 @@ def _check_same(comparator: ScorerComparator, first_QC: Tensor, second_QC: Tenso
         )
 
 
-def _is_consistent(relation: ScorerRelation, sides: tuple[Side, ...]) -> bool:
+def _is_consistent(relation: ScorerRelation, sides: tuple[Side, ...], time_E: Tensor) -> bool:
     scorer = relation.comparator.scorer
     is_empty = not scorer.num_entities or not scorer.num_relations
-    return is_empty or all(torch.equal(*pair) for hidden in sides for pair in _compared(relation, hidden))
+    return is_empty or all(torch.equal(*pair) for hidden in sides for pair in _compared(relation, hidden, time_E))
 
 
-def _compared(relation: ScorerRelation, hidden: Side) -> Iterator[tuple[Tensor, Tensor]]:
+def _compared(relation: ScorerRelation, hidden: Side, time_E: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield scores that should be the same: of copies, of blocks of other shapes, and of pairs."""
     comparator = relation.comparator
     known_Q1 = _some(comparator.scorer.num_entities)[: CHECKED_SHAPES[-1][0]]
     others, num_answers = _extents(comparator.scorer, hidden)
-    query_QD = relation.queries(hidden, known_Q1, torch.arange(known_Q1.shape[0]) % others)
+    place_Q = torch.arange(known_Q1.shape[0])
+    query_QD = relation.queries(hidden, known_Q1, place_Q % others, time_E[place_Q % time_E.numel()])
     candidate_CD = relation.candidates(hidden, _some(num_answers).repeat(2, 1))
     whole_QC, again_QC = (comparator.scores(query_QD[None], candidate_CD[None])[0] for _ in range(2))
     _check_same(comparator, whole_QC, again_QC)

@@ -44,13 +44,19 @@ class RelationScorer:
     def entity_type(self, side: Side) -> str:
         return side.pick(self.lhs_type, self.rhs_type)
 
-    def queries(self, hidden: Side, known_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+    @property
+    def takes_time(self) -> bool:
+        """Return False: vectors have no times."""
+        return False
+
+    def queries(self, hidden: Side, known_ED: Tensor, rel_E: Tensor | None, time_E: Tensor | None = None) -> Tensor:
         """Return the prepared query rows (E, D') made of the known side's rows.
 
         Args:
             hidden: the side that is asked for.
             known_ED: rows of the entities of the other side.
             rel_E: the relation of each row, when relations are dynamic.
+            time_E: for models that take times.
         """
         known_ED = self.transformed(hidden.other, known_ED, rel_E)
         if self.certified is None:
@@ -114,7 +120,7 @@ class QueryGroup:
         """One of them, for what they have in common: the comparator, and how candidates are prepared."""
         return next(iter(self.scorers.values()))
 
-    def queries(self, relation: int, known_KD: Tensor, rel_K: Tensor | None) -> Tensor:
+    def queries(self, relation: int, known_KD: Tensor, rel_K: Tensor | None, time_K: Tensor | None = None) -> Tensor:
         """Return prepared queries (K, D') of one relation of the config.
 
         Raises:
@@ -122,7 +128,7 @@ class QueryGroup:
         """
         scorer = self.scorers[relation]
         if not self.moved:
-            return scorer.queries(self.hidden, known_KD, rel_K)
+            return scorer.queries(self.hidden, known_KD, rel_K, time_K)
         assert isinstance(scorer, RelationScorer), "only vectors have operators"
         q_KD = scorer.transformed(self.hidden.other, known_KD, rel_K)
         parameters = scorer.parameters.get(self.hidden)

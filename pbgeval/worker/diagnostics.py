@@ -31,7 +31,7 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
         context.numberer.numbering,
         tuple(segments),
         row_E,
-        EdgeColumns(lhs_E, rel_E, rhs_E, time_E if context.inputs.config.uses_time else None),
+        EdgeColumns(lhs_E, rel_E, rhs_E, time_E if context.inputs.uses_time else None),
         context.inputs.config.dynamic_relations,
     )
 

@@ -181,6 +181,7 @@ def rank_relations(
             place=(key.path_index, key.bucket),
             row_E=edges.row_E[rows],
             rel_E=block.rel_n,
+            time_E=block.time_n if context.inputs.takes_time else None,
             filters=[KnownOfEdges(of.answers, of.key_E[rows]) for of in of_filters],
             vectors=lambda relation, side, at: source.vectors(relation, side, block.entity(side)[at]),
             label=lambda at: edges.label(start + int(at)),

@@ -180,9 +180,9 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
     relations, global_embeddings = inputs.read_relations(device, caller_settings)
     scorer = relations[0].scorer
     if isinstance(scorer, ScorerRelation):
-        kernels.fingerprint["scorer"] = scorer_state(
-            scorer, work.protocol.sides, inputs.num_edges * len(work.protocol.sides)
-        )
+        num_queries = inputs.num_edges * len(work.protocol.sides)
+        times = (inputs.some_times(),) if inputs.takes_time else ()
+        kernels.fingerprint["scorer"] = scorer_state(scorer, work.protocol.sides, num_queries, *times)
     scratch = work.scratch_path / team.nonce
     claim = evolve(work.claim, lease=scratch / LEASE)
     return WorkerContext(

@@ -34,11 +34,13 @@ SET_ELSEWHERE = {
     "filtering",
     "is_host",
     "keep_own_evaluation",
+    "known",
     "mode",
     "overwrite",
     "output",
     "pre_filtered_triples",
     "settings",
+    "takes_time",
     "when",
 }
 _FENCE = re.compile(r"^ *```(\w*)", re.MULTILINE)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, edge_scorer, side_scorer
+from pbgeval.errors import ScorerError
 from pbgeval.monitor.measure import ScoredModel
 from pbgeval.monitor.records import read_history
 from pbgeval.notation import ENDS, Side
@@ -91,3 +92,9 @@ def test_scores_of_a_model_that_has_been_trained_since_are_asked_for_again(all_e
 
     before, after, _ = [phase.values(with_loss=False) for phase in visit.sums.phases]
     assert before["tail.optimistic.mean_rank"] != after["tail.optimistic.mean_rank"]
+
+
+def test_a_scorer_that_takes_times_is_refused() -> None:
+    scorer = edge_scorer(lambda lhs, rel, rhs, time: lhs + time, num_entities=3, num_relations=1, takes_time=True)
+    with pytest.raises(ScorerError, match="the scorer takes times, but a monitor's edges have none"):
+        ScoredModel(scorer)
