@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import gpu_graph
+import gpu_runs
 import torch
 
 from pbgeval.ranking import counting
@@ -46,6 +47,8 @@ def checks(device: torch.device, smoke: bool) -> dict[str, Check]:
             found[f"all = CPU, {comparator}, {operator}, {wants}"] = partial(
                 _all, device, comparator, operator, wants, smoke
             )
+    for policy in ("sampled", "partition", "all"):
+        found[f"exact figures = CPU, {policy}"] = partial(_exact, device, policy, smoke)
     return found
 
 
@@ -54,7 +57,7 @@ def _self_check(device: torch.device, dtype: torch.dtype, smoke: bool) -> dict[s
     shapes = ((1, 1), (3, 17), (20, 140)) if smoke else self_check.DEVICE_SHAPES
     with _kernels_on(device), mock.patch.object(self_check, "DEVICE_SHAPES", shapes):
         report = self_check.check_kernels(device, dtype)
-    return {"tiles_have_the_bits_of_pairs": report.passed, "rule": report.rule.value, "kernels": report.fingerprint}
+    return {"passed_self_check": report.passed, "rule": report.rule.value, "kernels": report.fingerprint}
 
 
 @contextlib.contextmanager
@@ -167,6 +170,18 @@ def _all(device: torch.device, comparator: str, operator: str, wants: str, smoke
         found = gpu_graph.rank_all(graph, device, with_scores=with_scores)
     assert (count.call_count > 0) is (not with_scores), "a kernel counts where nobody asks for scores"
     return {**_compare(expected, found), "counting_launches": count.call_count}
+
+
+def _exact(device: torch.device, policy: str, smoke: bool) -> dict[str, Any]:
+    """Evaluate with exact ranks and known answers: all figures are those of the CPU, to the last digit."""
+    sizes = (60, 2, 40, 8) if smoke else (20_000, 2, 5_000, 100)
+    with gpu_runs.files(gpu_runs.Job(*sizes, {"candidates": policy, **gpu_runs.EXACT})) as config:
+        expected = gpu_runs.exact_figures(config, CPU)
+        with _kernels_on(device):
+            found = gpu_runs.exact_figures(config, device)
+    unlike = sorted(name for name, value in expected.items() if found[name] != value)
+    assert not unlike, f"{len(unlike)} of {len(expected)} figures differ: {unlike[:5]}"
+    return {"figures": len(expected)}
 
 
 def _compare(expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> dict[str, Any]:

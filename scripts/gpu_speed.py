@@ -17,7 +17,8 @@ from attrs import evolve
 
 from pbgeval.errors import EvalError
 from pbgeval.ranking import counting
-from pbgeval.scoring import device_scores
+from pbgeval.scoring import device_exact, device_scores
+from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.true_scores import row_hashes
 
 REPEATS = 7
@@ -45,6 +46,10 @@ def benchmarks(device: torch.device, smoke: bool) -> dict[str, Callable[[], dict
         for queries_per_key in (1, 3):
             name = f"tiles and two passes, D = {dimension}, {queries_per_key} queries of a key"
             found[name] = partial(_counting, device, dimension, queries_per_key, smoke)
+    for dimension in (16,) if smoke else (100, 128, 256, 400):
+        for sigmas in (0, 3):
+            name = f"exact, D = {dimension}, true scores at {sigmas} standard deviations"
+            found[name] = partial(_exact, device, dimension, sigmas, smoke)
     if not smoke:
         for tiles in (
             {"rows": 64, "warps": 8},
@@ -125,6 +130,48 @@ def _counting(device: torch.device, dimension: int, queries_per_key: int, smoke:
         "two_pass_seconds": passes_seconds, "two_pass_over_tiles": passes_seconds / seconds,
         "tiles_teraflops": flops / alone / 1e12, "candidates_that_fall_otherwise": difference,
     }  # fmt: skip
+
+
+def _exact(device: torch.device, dimension: int, sigmas: int, smoke: bool) -> dict[str, Any]:
+    """Time the counts of exact ranks, and what they consist of; rows and bounds of the candidates are made before."""
+    num_queries, num_candidates = (70, 200) if smoke else (20_000, 1 << 18)
+    comparator = CertifiedComparator("dot")
+    query_QD, candidate_CD = (torch.randn(of, dimension, device=device) for of in (num_queries, num_candidates))
+    prepared = comparator.prepare_queries(query_QD.double()), comparator.prepare_candidates(candidate_CD.double())
+    queries, candidates = (
+        device_exact.ExactRows.from_prepared(comparator, rows_ND[None], of_queries=of_queries)
+        for rows_ND, of_queries in zip(prepared, (True, False), strict=True)
+    )
+    score_Q = torch.full((num_queries,), sigmas * dimension**0.5, dtype=torch.float64, device=device)
+    if not sigmas:  # as of a model that has learnt nothing
+        score_Q = (query_QD.double() * torch.randn_like(query_QD)).sum(1)
+    none_Q = torch.zeros(num_queries, dtype=torch.int64, device=device)
+    target = device_exact.Target(score_Q, torch.full_like(score_Q, 1e-12), none_Q, none_Q - 1)
+    found: dict[str, Any] = {"queries": num_queries, "candidates": num_candidates, "dimension": dimension}
+    with mock.patch.object(device_exact, "MIN_SCREENED_CELLS", 0):
+        counts = device_exact.count(queries, candidates, target)
+        found["exact_seconds"] = _seconds(device, lambda: device_exact.count(queries, candidates, target))
+    found["open_cells"] = counts.query_P.numel()
+    limits = device_exact.middle_and_width(queries, candidates, target)
+    flops = 2 * num_queries * num_candidates * dimension
+    for parts in (1, 2):
+        halves = queries.half(parts), candidates.half(parts)
+        of_screen = device_exact.screen_limits(queries, candidates, limits, parts)
+        better_Q = torch.zeros(num_queries, dtype=torch.int32, device=device)
+        screen = partial(device_exact._screen, halves, None, of_screen, better_Q, (num_queries, num_candidates))
+        found[f"marked_in_{parts}"] = float(screen().float().mean())
+        seconds = _seconds(device, screen)
+        found[f"screen_in_{parts}_teraflops"] = flops / seconds / 1e12
+    in_float64, places = num_candidates // 16, torch.arange(num_candidates // 16, device=device)
+    few = device_exact.ExactRows.from_prepared(comparator, prepared[1][None, places], of_queries=False)
+    with mock.patch.object(device_exact, "MIN_SCREENED_CELLS", 1 << 62):
+        seconds = _seconds(device, lambda: device_exact.count(queries, few, target))
+    expected = device_exact.count(queries, few, target)
+    assert bool((expected.better_Q <= counts.better_Q).all()), "fewer candidates, more of them better"
+    return found | {
+        "teraflops": flops / found["exact_seconds"] / 1e12,
+        "float64_teraflops": 2 * num_queries * in_float64 * dimension / seconds / 1e12,
+    }
 
 
 def _targets(true_Q: torch.Tensor, row_Q: torch.Tensor) -> device_scores.Targets:

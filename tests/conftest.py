@@ -290,9 +290,10 @@ def add_in_order_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def create_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
         total = d.data
+        x, y = (of.data.astype(total.dtype) for of in (a, b))  # products of float16 are added in float32
         with np.errstate(all="ignore"):  # a GPU does not warn either
-            for k in range(a.data.shape[1]):
-                total = total + a.data[:, k : k + 1] * b.data[k : k + 1, :]
+            for k in range(x.shape[1]):
+                total = total + x[:, k : k + 1] * y[k : k + 1, :]
         return TensorHandle(total, d.dtype.scalar)
 
     def create_fma(self, x, y, z):

@@ -17,7 +17,7 @@ from torch import Tensor
 from pbgeval.notation import Side
 from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.groups import largest, overflow_is_impossible
-from pbgeval.scoring import device_scores
+from pbgeval.scoring import device_exact, device_scores
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.fast_products import PreparedRows
@@ -53,6 +53,13 @@ class QueryRows:
     def rows_KD(self) -> Tensor:
         """The rows of all grids, one after the other."""
         return self.rows_BKD.flatten(0, 1)
+
+    @cached_property
+    def exact(self) -> device_exact.ExactRows:
+        """The row of each query as a GPU's kernels of exact ranks read it."""
+        assert self.certified is not None, "the caller has checked"
+        rows_BKD = self.rows_BKD if self.each_own else self.rows_KD[self.row_on_device_Q][None]
+        return device_exact.ExactRows.from_prepared(self.certified, rows_BKD, of_queries=True)
 
     @cached_property
     def row_on_device_Q(self) -> Tensor:
@@ -97,6 +104,12 @@ class CandidateRows:
         """The rows in the form that fast products use; only for certified ranks."""
         assert self.certified is not None, "the caller has checked"
         return PreparedRows(self.certified, self.rows_BCD, of_queries=False)
+
+    @cached_property
+    def exact(self) -> device_exact.ExactRows:
+        """The rows as a GPU's kernels of exact ranks read them."""
+        assert self.certified is not None, "the caller has checked"
+        return device_exact.ExactRows.from_prepared(self.certified, self.rows_BCD, of_queries=False)
 
     @cached_property
     def duplicates(self) -> DuplicateRows:

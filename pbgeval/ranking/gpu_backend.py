@@ -1,38 +1,53 @@
-"""Blocks -> counts on a GPU, by a kernel that multiplies, compares and forgets the scores."""
+"""Blocks -> counts on a GPU, by kernels that multiply, compare and forget the scores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from attrs import frozen
+from torch import Tensor
 
 from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError, moved
+from pbgeval.ranking.certified import signs_of
 from pbgeval.ranking.counting import NO_CELLS, count_compared
 from pbgeval.ranking.known_answers import positions_of_lists
 from pbgeval.ranking.torch_backend import TorchBackend
-from pbgeval.scoring import device_scores
-from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.scoring import device_exact, device_scores
+from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
+
+LARGEST_DOUBLED = 2.0**126  # a query of a distance is doubled
 
 
 @frozen(eq=False)
 class GpuBackend(TorchBackend):
-    """Counts inner products by tiles; known answers and the cells that are read are scored pair by pair."""
+    """Counts inner products by tiles; known answers and the cells that are read are scored pair by pair.
+
+    Float32 scores have one definition (`device_scores`). Exact ranks need none (`device_exact`).
+    """
 
     @property
     def counts_by_tiles(self) -> bool:
-        """Whether blocks are counted by the kernel that forgets their scores."""
+        """Whether float32 scores are counted by the kernel that forgets them."""
         return self.comparator.is_inner_product and self.certified is None and not self.keeps_scores
 
     @property
+    def counts_exactly(self) -> bool:
+        """Whether ranks are exact and counted by kernels."""
+        return self.certified is not None and not self.certified.has_root and not self.keeps_scores
+
+    @property
     def queries_per_block(self) -> int:
-        return self.sizes.counted_queries if self.counts_by_tiles else super().queries_per_block
+        by_kernels = self.counts_by_tiles or self.counts_exactly
+        return self.sizes.counted_queries if by_kernels else super().queries_per_block
 
     def candidates_per_block(self, num_candidates: int, num_columns: int, num_tasks: int, *, with_loss: bool) -> int:
         if self.counts_by_tiles and not with_loss:
             return self.sizes.counted_candidates
+        if self.counts_exactly:
+            return self.sizes.screened_candidates
         return super().candidates_per_block(num_candidates, num_columns, num_tasks, with_loss=with_loss)
 
     def prepare(self, runs: Sequence[CandidateRows]) -> None:
@@ -44,6 +59,10 @@ class GpuBackend(TorchBackend):
 
     def count(self, block: Block) -> Counted:
         true = block.queries.true
+        if self.counts_exactly and (block.is_one_grid or block.queries.each_own):
+            is_distance = self.certified is not None and self.certified.is_distance
+            if not is_distance or block.queries.largest < LARGEST_DOUBLED:
+                return self._count_exactly(block)
         if not (self.counts_by_tiles and block.is_one_grid and block.excluded is None and true is not None):
             return super().count(block)
         assert isinstance(true, TrueScores), "ranks are not certified"
@@ -54,7 +73,7 @@ class GpuBackend(TorchBackend):
             block.candidates.rows_BCD[0],
             block.candidates.columns,
         )
-        own_Q = block.own_Q.where((block.own_Q >= 0) & (block.own_Q < block.num_columns), -1).to(self.device)
+        own_Q = _own_among(block)
         row_Q = block.queries.row_on_device_Q
         targets = device_scores.Targets(row_Q, true.score_Q, true.kernel_Q, true.hash_Q, own_Q)
         better_Q, tied_Q = device_scores.count(query_KD, columns, targets)
@@ -78,17 +97,71 @@ class GpuBackend(TorchBackend):
         """Count the known answers of each query."""
         queries, candidates = block.queries, block.candidates
         total = RankCounts.zero(queries.num_queries, self.device)
+        for query_P, column_P in self._known_answers(block):
+            row_P = queries.row_on_device_Q[query_P]
+            score_P = device_scores.pairs(queries.rows_BKD[0], row_P, candidates.rows_BCD[0], column_P)
+            is_duplicate_P = score_P == true.kernel_Q[query_P]
+            is_duplicate_P &= candidates.columns.hash_C[column_P] == true.hash_Q[query_P]
+            compared = true.compare(query_P, score_P, is_duplicate_P)
+            total = total + count_compared(query_P, *compared, queries.num_queries)
+        return total
+
+    def _known_answers(self, block: Block) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (query, column) of the known answers of each query but its true entity, many at a time."""
         if block.known is None:
-            return total
+            return
+        queries = block.queries
         row_P, column_P = (of.numpy() for of in block.known)
         first_Q, stop_Q = (np.searchsorted(row_P, queries.row_Q.numpy(), side) for side in ("left", "right"))
         for query, at in positions_of_lists(first_Q, stop_Q - first_Q, self.sizes.pairs):
             others = column_P[at] != block.own_Q.numpy()[query]
-            query_P, column = torch.from_numpy(np.stack([query[others], column_P[at[others]]])).to(self.device)
-            row = queries.row_on_device_Q[query_P]
-            score_P = device_scores.pairs(queries.rows_BKD[0], row, candidates.rows_BCD[0], column)
-            is_duplicate_P = score_P == true.kernel_Q[query_P]
-            is_duplicate_P &= candidates.columns.hash_C[column] == true.hash_Q[query_P]
-            compared = true.compare(query_P, score_P, is_duplicate_P)
-            total = total + count_compared(query_P, *compared, queries.num_queries)
-        return total
+            query_P, other_P = torch.from_numpy(np.stack([query[others], column_P[at[others]]])).to(self.device)
+            yield query_P, other_P
+
+    # Exact ranks.
+
+    def _count_exactly(self, block: Block) -> Counted:
+        """Count a block and decide all of its cells."""
+        true = block.queries.true
+        assert isinstance(true, CertifiedTrue), "ranks are certified"
+        read_P = true.value_Q.new_empty(0)
+        if block.read is not None and block.read[0].numel():
+            row_P, column_P = moved(block.read, self.device)
+            candidate_P = row_P // block.queries.rows_BKD.shape[1] * block.num_columns + column_P
+            read_P = self.pairs(block.queries.rows_KD[row_P], block.candidates.rows_CD[candidate_P])
+        return Counted(self._exact_counts(block, true), true.value_Q, read_P, NO_CELLS, None)
+
+    def _exact_counts(self, block: Block, true: CertifiedTrue) -> QueryCounts:
+        """Count the candidates of a block, or those of its halves if too many cells stay open."""
+        own_Q = _own_among(block)
+        target = device_exact.Target(true.score_Q, true.error_Q, row_hashes(true.rows_QD), own_Q)
+        try:
+            found = device_exact.count(block.queries.exact, block.candidates.exact, target)
+        except device_exact.TooManyCellsError:
+            middle = block.num_columns // 2
+            halves = block.between(0, middle), block.between(middle, block.num_columns)
+            return self._exact_counts(halves[0], true) + self._exact_counts(halves[1], true)
+        opened = self._count_signs(block, found.query_P, found.column_P)
+        raw = RankCounts(
+            found.better_Q.long() + opened.better_Q,
+            found.tied_Q.long() + opened.tied_Q,
+            block.num_columns - (own_Q >= 0).long(),
+        )
+        if block.excluded_on_device is not None:
+            raw = raw - self._count_signs(block, *block.excluded_on_device)
+        known = RankCounts.zero(raw.num_queries, self.device)
+        for query_P, column_P in self._known_answers(block):
+            known = known + self._count_signs(block, query_P, column_P)
+        return QueryCounts(raw, known)
+
+    def _count_signs(self, block: Block, query_P: Tensor, column_P: Tensor) -> RankCounts:
+        """Count (query, column) cells, each of which is decided."""
+        if not query_P.numel():
+            return RankCounts.zero(block.queries.num_queries, self.device)
+        signs_P = signs_of(block.queries, block.candidates, query_P, column_P)
+        return count_compared(query_P, signs_P > 0, signs_P == 0, block.queries.num_queries)
+
+
+def _own_among(block: Block) -> Tensor:
+    """Return the column of each query's true entity on the device, -1 where it is not in the block."""
+    return block.own_Q.where((block.own_Q >= 0) & (block.own_Q < block.num_columns), -1).to(block.device)

@@ -18,6 +18,7 @@ class BlockSizes:
     candidates: int
     counted_queries: int  # of a block that a GPU's kernel counts
     counted_candidates: int
+    screened_candidates: int  # of such a block for exact ranks
     list_cells: int  # scores of sampled lists
     compared_cells: int  # scores that are compared with true scores
     distance_cells: int  # scores that are sums over columns
@@ -45,6 +46,7 @@ CPU = BlockSizes(
     candidates=2048,
     counted_queries=1024,
     counted_candidates=2048,
+    screened_candidates=2048,
     list_cells=1 << 19,
     compared_cells=1 << 18,
     distance_cells=1 << 16,
@@ -67,6 +69,7 @@ GPU = BlockSizes(
     candidates=1 << 14,
     counted_queries=1 << 14,
     counted_candidates=1 << 20,
+    screened_candidates=1 << 18,
     list_cells=1 << 26,  # 256 MB in float32
     compared_cells=1 << 26,
     distance_cells=1 << 26,

@@ -290,9 +290,9 @@ class CertifiedComparator:
             true_PD: prepared row of its true entity.
         """
         signs_P = np.zeros(candidate_PD.shape[0], np.int8)
-        open_P = np.flatnonzero((candidate_PD != true_PD).any(dim=-1).cpu().numpy())  # equal rows score the same
-        q_PD, c_PD, t_PD = (rows.cpu().double().numpy()[open_P] for rows in (query_PD[:, :-1], candidate_PD, true_PD))
-        signs_P[open_P] = self._signs(q_PD, c_PD, t_PD)
+        open_P = (candidate_PD != true_PD).any(dim=-1).nonzero().squeeze(1)  # equal rows score the same
+        q_PD, c_PD, t_PD = (rows[open_P].cpu().double().numpy() for rows in (query_PD[:, :-1], candidate_PD, true_PD))
+        signs_P[open_P.cpu().numpy()] = self._signs(q_PD, c_PD, t_PD)
         return signs_P
 
     def _signs(self, q_PD: np.ndarray, c_PD: np.ndarray, t_PD: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.errors import LaunchError, LowPrecisionError
-from pbgeval.scoring import device_scores
+from pbgeval.scoring import device_exact, device_scores
 from pbgeval.scoring.product import BlockRule, paired_product, product, use_block_rule
 
 DIMENSIONS = (16, 101, 257)  # the last is longer than what kernels add up in one go, by as little as any
@@ -185,6 +185,7 @@ def _check_device(device: torch.device, dtype: torch.dtype) -> KernelReport:
         if not agree and device_scores.multiplies_by_dot(device, dtype):
             device_scores.multiply_by_loop(device)
             agree = _tiles_agree(samples)
+        screens = device_exact.check_screen(device)
     except (RuntimeError, OSError) as error:  # such as no compiler for the code that starts a kernel
         reason = str(error).partition("\n")[0]
         raise LaunchError(f"device {device}: triton cannot run its kernels: {reason}; or use device cpu") from error
@@ -204,8 +205,9 @@ def _check_device(device: torch.device, dtype: torch.dtype) -> KernelReport:
             "device": torch.cuda.get_device_name(device),
             "dtype": str(dtype),
             "product_digest": digest.hexdigest()[:16],
+            "screen": "float16" if screens else "none",  # of exact ranks
         },
-        passed=by_dot or dtype is not torch.float32,
+        passed=screens and (by_dot or dtype is not torch.float32),
     )
 
 

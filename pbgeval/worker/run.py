@@ -248,7 +248,7 @@ def _warnings(facts_of_workers: Iterable[dict[str, Any]], states: set[str], *, a
         (
             not all(facts["self_check_passed"] for facts in facts_of_workers),
             "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
-            "fewer threads, one shape or, on a GPU, a loop are used, which is slow (run.workers says which)",
+            "fewer threads, one shape or, on a GPU, other kernels are used, which is slow (run.workers says which)",
         ),
     )
     return [warning for applies, warning in checks if applies] + sorted(warnings)

@@ -229,7 +229,7 @@ def test_the_self_check_says_how_tiles_are_multiplied(kernel_device, dtype):
 
     assert report.passed
     assert report.rule is (DeviceRule.DOT if dtype is torch.float32 else DeviceRule.LOOP)
-    assert set(report.fingerprint) == {"torch", "triton", "device", "dtype", "product_digest"}
+    assert set(report.fingerprint) == {"torch", "triton", "device", "dtype", "product_digest", "screen"}
 
 
 def broken(kernel: str, only_by_dot: bool, monkeypatch: pytest.MonkeyPatch) -> None:

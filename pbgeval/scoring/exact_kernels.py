@@ -1,0 +1,165 @@
+"""The kernels of `device_exact`, in Triton: counts of exact arithmetic, as far as error bounds decide.
+
+Imported only where they are used: Triton decides when it sees a kernel whether it compiles or interprets it.
+
+    screen_tiles    products in float16, fast -> clear segments are counted, all others are marked
+    decide_tiles    products in float64 -> candidates are counted, and the few cells that stay open are listed
+
+Letters: M rows and N columns of a tile, K columns of the vectors, S segments of a tile. A score is a sum of products
+and a constant of its candidate (under a distance, minus its squared length).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
+OF_SCREEN = ["num_queries", "num_columns", "tiles_per_program", "num_steps"]
+OF_TILES = ["num_columns", "num_steps", "num_sixteens", "max_cells"]
+SIXTEEN = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
+HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
+LOW_BITS = tl.constexpr((1 << 16) - 1)
+
+
+@triton.jit(do_not_specialize=OF_SCREEN)
+def screen_tiles(
+    query_ptr,
+    candidate_ptr,
+    constant_ptr,
+    true_ptr,
+    error_ptr,
+    better_ptr,
+    mark_ptr,
+    num_queries,
+    num_columns,
+    tiles_per_program,
+    num_steps,
+    STAYS: tl.constexpr,
+    HAS_CONSTANT: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+    TILE_DEPTH: tl.constexpr,
+    SEGMENT: tl.constexpr,
+):
+    """Count the better candidates of clear segments, and mark all segments with a score near its true score.
+
+    A program takes some queries and a run of tiles of candidates. A segment is clear for a query if every score in it
+    differs from `true` by more than `error`; its better candidates are added to `better`, int32 (queries). All others
+    are marked in `mark`, int8 (segments, queries). Rows of float16 have `num_steps * TILE_DEPTH` columns. If `STAYS`,
+    that is one step, and queries stay where they are for all tiles.
+    """
+    row_tiles = tl.cdiv(num_queries, TILE_ROWS)
+    row_M = tl.program_id(0) % row_tiles * TILE_ROWS + tl.arange(0, TILE_ROWS)
+    is_row_M = row_M < num_queries
+    k_K = tl.arange(0, TILE_DEPTH)
+    width = num_steps * TILE_DEPTH
+    query_M = query_ptr + tl.minimum(row_M, num_queries - 1).to(tl.int64) * width
+    if STAYS:
+        query_MK = tl.load(query_M[:, None] + k_K[None, :])
+    true_M = tl.load(true_ptr + row_M, mask=is_row_M, other=float("inf"))
+    error_M = tl.load(error_ptr + row_M, mask=is_row_M, other=0.0)
+    better_M = tl.zeros((TILE_ROWS,), tl.float32)
+    SEGMENTS: tl.constexpr = TILE_COLUMNS // SEGMENT
+    first = tl.program_id(0) // row_tiles * tiles_per_program
+    last = tl.minimum(first + tiles_per_program, tl.cdiv(num_columns, TILE_COLUMNS))
+    for tile in range(first, last):
+        column_N = tile * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
+        candidate_N = candidate_ptr + column_N.to(tl.int64) * width  # rows are padded to whole tiles
+        if STAYS:
+            gap_MN = tl.dot(query_MK, tl.load(candidate_N[None, :] + k_K[:, None])) - true_M[:, None]
+        else:
+            gap_MN = tl.zeros((TILE_ROWS, TILE_COLUMNS), tl.float32)
+            for step in range(num_steps):
+                at_K = step * TILE_DEPTH + k_K
+                step_MK = tl.load(query_M[:, None] + at_K[None, :])
+                gap_MN = tl.dot(step_MK, tl.load(candidate_N[None, :] + at_K[:, None]), gap_MN)
+            gap_MN -= true_M[:, None]
+        if HAS_CONSTANT:
+            gap_MN += tl.load(constant_ptr + column_N)[None, :]
+        segment_S = tile * SEGMENTS + tl.arange(0, SEGMENTS)
+        gap_MSN = tl.reshape(gap_MN, (TILE_ROWS, SEGMENTS, SEGMENT))
+        is_near_MS = tl.min(tl.abs(gap_MSN), 2) <= error_M[:, None]
+        is_near_MS |= ((segment_S + 1) * SEGMENT > num_columns)[None, :]  # not all of its columns are candidates
+        better_MS = tl.sum((gap_MSN > 0).to(tl.float32), 2)  # as floats: half the instructions of integers
+        better_M += tl.sum(tl.where(is_near_MS, 0.0, better_MS), 1)
+        mark_MS = mark_ptr + segment_S.to(tl.int64)[None, :] * num_queries + row_M[:, None]
+        tl.store(mark_MS, is_near_MS.to(tl.int8), mask=is_row_M[:, None])
+    tl.atomic_add(better_ptr + row_M, better_M.to(tl.int32), mask=is_row_M)
+
+
+@triton.jit(do_not_specialize=OF_TILES)
+def decide_tiles(
+    query_ptr,
+    candidate_ptr,
+    constant_ptr,
+    row_ptr,
+    tile_ptr,
+    high_ptr,
+    low_ptr,
+    hash_ptr,
+    own_ptr,
+    candidate_hash_ptr,
+    better_ptr,
+    tied_ptr,
+    cell_ptr,
+    num_cells_ptr,
+    num_steps,
+    num_sixteens,
+    max_cells,
+    HAS_CONSTANT: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+    TILE_DEPTH: tl.constexpr,
+):
+    """Compare the candidates of tiles with the limits of queries, in float64.
+
+    A program takes a tile: int32 of its first place in `row` (the queries that are asked), how many queries, the first
+    column and the end of its candidates. A score above `high` is better; from `low` up to it the cell is open. An open
+    candidate with the hash of the true entity's vector ties, and so does each where `low` is `high`; all others are
+    listed in `cell`, int32 (cells, 2), and counted in `num_cells`, those beyond `max_cells` too. Column `own` does not
+    compete.
+    """
+    tile = tile_ptr + tl.program_id(0) * 4
+    first, num_rows = tl.load(tile), tl.load(tile + 1)
+    if num_rows == 0:
+        return
+    first_column, end_column = tl.multiple_of(tl.load(tile + 2), SIXTEEN), tl.load(tile + 3)
+    at_M = tl.arange(0, TILE_ROWS)
+    is_row_M = at_M < num_rows
+    row_M = tl.load(row_ptr + first + at_M, mask=is_row_M, other=0)
+    width, length = num_steps * TILE_DEPTH, num_sixteens.to(tl.int64) * SIXTEEN
+    query_M = query_ptr + row_M.to(tl.int64) * width
+    column_N = first_column + tl.arange(0, TILE_COLUMNS)
+    is_column_N = column_N < end_column
+    is_stored_N = column_N < length  # what lies beyond a grid's candidates is read, and not used
+    score_MN = tl.zeros((TILE_ROWS, TILE_COLUMNS), tl.float64)
+    for step in range(num_steps):
+        k_K = step * TILE_DEPTH + tl.arange(0, TILE_DEPTH)
+        query_MK = tl.load(query_M[:, None] + k_K[None, :])
+        candidate_KN = tl.load(
+            candidate_ptr + k_K[:, None] * length + column_N[None, :], mask=is_stored_N[None, :], other=0.0
+        )
+        score_MN = tl.dot(query_MK.to(tl.float64), candidate_KN.to(tl.float64), score_MN, out_dtype=tl.float64)
+    if HAS_CONSTANT:
+        score_MN += tl.load(constant_ptr + column_N, mask=is_column_N, other=0.0)[None, :]
+    high_M = tl.load(high_ptr + row_M)
+    low_M = tl.load(low_ptr + row_M)
+    own_M = tl.load(own_ptr + row_M)
+    competes_MN = is_row_M[:, None] & is_column_N[None, :] & (column_N[None, :] != own_M[:, None])
+    better_MN = (score_MN > high_M[:, None]) & competes_MN
+    open_MN = (score_MN <= high_M[:, None]) & (score_MN >= low_M[:, None]) & competes_MN
+    same_MN = (
+        tl.load(candidate_hash_ptr + column_N, mask=is_column_N, other=0)[None, :] == tl.load(hash_ptr + row_M)[:, None]
+    )
+    tied_MN = open_MN & (same_MN | (high_M == low_M)[:, None])
+    both_M = tl.sum(better_MN.to(tl.int32) | (tied_MN.to(tl.int32) << HALF), 1)
+    tl.atomic_add(better_ptr + row_M, both_M & LOW_BITS, mask=is_row_M & (both_M != 0))
+    tl.atomic_add(tied_ptr + row_M, both_M >> HALF, mask=is_row_M & (both_M != 0))
+    listed_MN = open_MN & ~tied_MN
+    if tl.sum(tl.sum(listed_MN.to(tl.int32), 1), 0) > 0:
+        place_MN = tl.atomic_add(num_cells_ptr + tl.zeros((TILE_ROWS, TILE_COLUMNS), tl.int32), 1, mask=listed_MN)
+        fits_MN = listed_MN & (place_MN < max_cells)
+        row_MN, column_MN = tl.broadcast(row_M[:, None], column_N[None, :])
+        tl.store(cell_ptr + place_MN.to(tl.int64) * 2, row_MN, mask=fits_MN)
+        tl.store(cell_ptr + place_MN.to(tl.int64) * 2 + 1, column_MN, mask=fits_MN)
