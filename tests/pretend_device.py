@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
-from pbgeval.scoring import device_scores
+from pbgeval.scoring import device_exact, device_scores
 from pbgeval.scoring.product import paired_product, product
 
 DEVICE = torch.device("cuda", 0)
@@ -173,7 +174,7 @@ def plain(of: Any) -> Any:
 
 def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Let a reference stand for each kernel, with the bits of a CPU's scores; return how often each was launched."""
-    launches = SimpleNamespace(scores=0, pairs=0, count=0)
+    launches = SimpleNamespace(scores=0, pairs=0, count=0, exact=0)
 
     def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
         launches.scores += 1
@@ -199,7 +200,78 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for kernel in (scores, pairs, count):
         monkeypatch.setattr(device_scores, kernel.__name__, on_the_host(kernel))
     monkeypatch.setattr(device_scores, "version", lambda: "pretended")
+
+    def started(kernel: Callable[..., None], *arguments: Any, **options: Any) -> None:
+        launches.exact += 1
+        assert all(isinstance(of, OnDevice) for of in arguments if isinstance(of, Tensor)), "a tensor of the host"
+        with torch._C.DisableTorchFunction():
+            kernel(*map(plain, arguments), **options)
+
+    kernels = {kernel.__name__: _OfGrid(partial(started, kernel)) for kernel in (screen_tiles, decide_tiles)}
+    monkeypatch.setattr(device_exact, "_kernels", lambda: SimpleNamespace(**kernels))
+    monkeypatch.setattr(device_exact, "_devices_without_screen", cache(set))
+    monkeypatch.setattr(device_exact, "current", lambda device: nullcontext())
     return launches
+
+
+class _OfGrid:
+    """A kernel as Triton has it: an index tells it how many programs to start."""
+
+    def __init__(self, start: Callable[..., None]) -> None:
+        self._start = start
+
+    def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
+        return self._start
+
+
+# What the kernels of `exact_kernels` write, in torch.
+
+
+def screen_tiles(query, candidate, constant, true, error, better, mark, num_queries, num_columns, *_, **options):
+    gap_QC = query[:num_queries].float() @ candidate[:num_columns].float().mT - true[:num_queries, None]
+    gap_QC += constant[:num_columns] if options["HAS_CONSTANT"] else 0
+    for first in range(0, num_columns, options["SEGMENT"]):
+        part_QC = gap_QC[:, first : first + options["SEGMENT"]]
+        is_near_Q = (part_QC.abs() <= error[:num_queries, None]).any(1) | (part_QC.shape[1] < options["SEGMENT"])
+        better[:num_queries] += torch.where(is_near_Q, 0, (part_QC > 0).sum(1)).int()
+        mark[first // options["SEGMENT"]] = is_near_Q
+
+
+def decide_tiles(
+    query,
+    candidate,
+    constant,
+    row,
+    tiles,
+    high,
+    low,
+    row_hash,
+    own,
+    hashes,
+    better,
+    tied,
+    cell,
+    num_cells,
+    *_,
+    **options,
+):
+    for place, number, first, stop in tiles.tolist():
+        if not number:
+            continue
+        row_M, column_N = row[place : place + number].long(), torch.arange(first, stop)
+        score_MN = query[row_M].double() @ candidate[:, first:stop].double()
+        score_MN += constant[first:stop] if options["HAS_CONSTANT"] else 0
+        high_M, low_M = high[row_M, None], low[row_M, None]
+        competes_MN = column_N != own[row_M, None]
+        is_open_MN = (score_MN <= high_M) & (score_MN >= low_M) & competes_MN
+        ties_MN = is_open_MN & ((hashes[column_N] == row_hash[row_M, None]) | (high_M == low_M))
+        better[row_M] += ((score_MN > high_M) & competes_MN).sum(1).int()
+        tied[row_M] += ties_MN.sum(1).int()
+        listed = (is_open_MN & ~ties_MN).nonzero()
+        cells = torch.stack([row_M[listed[:, 0]], column_N[listed[:, 1]]], 1).int()
+        at = int(num_cells)
+        cell[at : at + len(cells)] = cells[: max(len(cell) - at, 0)]
+        num_cells += len(cells)
 
 
 def on_the_host(kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -108,7 +108,7 @@ class GpuBackend(TorchBackend):
 
     def _known_answers(self, block: Block) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (query, column) of the known answers of each query but its true entity, many at a time."""
-        if block.known is None:
+        if block.known is None or not block.known[0].numel():
             return
         queries = block.queries
         row_P, column_P = (of.numpy() for of in block.known)

@@ -12,7 +12,6 @@ than the comparator's by the query's squared length.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -23,6 +22,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.device_scores import current
 from pbgeval.scoring.true_scores import row_hashes
 
 SIXTEEN = 16
@@ -270,7 +270,7 @@ def _screen(
     per_program = min(max(row_tiles * column_tiles // ENOUGH_PROGRAMS, 1), MOST_TILES_PER_PROGRAM)
     num_segments = column_tiles * (SCREEN_COLUMNS // SEGMENT)
     mark_GQ = torch.empty((num_segments, num_queries), dtype=torch.int8, device=better_Q.device)
-    with _current(better_Q.device):
+    with current(better_Q.device):
         _kernels().screen_tiles[(row_tiles * -(-column_tiles // per_program),)](
             x.rows_ND,
             y.rows_ND,
@@ -344,7 +344,7 @@ def _decide(
 
     def launch(max_cells: int, counts: tuple[Tensor, Tensor]) -> Tensor:
         cell_P2 = torch.empty((max_cells, 2), dtype=torch.int32, device=middle_Q.device)
-        with _current(middle_Q.device):
+        with current(middle_Q.device):
             _kernels().decide_tiles[(tiles[1].shape[0],)](
                 query_QD,
                 candidates.transposed_DC,
@@ -499,8 +499,3 @@ def _hard_rows(device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         for query_QD in (below_QD, any_QD.flip(0)):
             candidate_ND = F.pad(candidate_QD.half().float(), (0, 0, 0, SCREEN_COLUMNS - HARD_ROWS))
             yield query_QD.half().float().to(device), candidate_ND.to(device)
-
-
-def _current(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Triton starts a kernel on the current device, whatever device its tensors are on."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

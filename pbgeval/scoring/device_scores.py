@@ -102,7 +102,7 @@ def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     candidate_BKL = _transposed(candidate_BCD)
     tiles = _tiles(query_BQD)
     num_tiles = -(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns)
-    with _current(query_BQD.device):
+    with current(query_BQD.device):
         _kernels().score_tiles[(num_blocks * num_tiles,)](
             _padded(query_BQD),
             candidate_BKL,
@@ -122,7 +122,7 @@ def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tenso
     score_P = query_QD.new_empty(num_pairs)
     if not num_pairs:
         return score_P
-    with _current(query_QD.device):
+    with current(query_QD.device):
         _kernels().score_pairs[(-(-num_pairs // PAIRS_PER_PROGRAM),)](
             query_QD.contiguous(),
             row_P.contiguous(),
@@ -174,7 +174,7 @@ def count(query_KD: Tensor, columns: Columns, targets: Targets) -> tuple[Tensor,
     if not num_queries or not num_candidates:
         return better_Q, tied_Q
     tiles = _tiles(query_KD)
-    with _current(query_KD.device):
+    with current(query_KD.device):
         _kernels().count_tiles[(-(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns),)](
             _padded(query_KD),
             targets.row_Q.contiguous(),
@@ -232,6 +232,6 @@ def _transposed(x_CD: Tensor) -> Tensor:
     return transposed_KL
 
 
-def _current(device: torch.device) -> contextlib.AbstractContextManager[object]:
+def current(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """Triton starts a kernel on the current device, whatever device its tensors are on."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

@@ -1,0 +1,262 @@
+"""Exact ranks on a GPU: counts equal those of fractions, whatever is screened, marked or listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pbgeval.scoring import device_exact
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.device_exact import ExactRows, Target, TooManyCellsError
+from pbgeval.scoring.true_scores import row_hashes
+
+KINDS = [("dot", False), ("dot", True), ("cos", False), ("l2", False), ("squared_l2", False), ("squared_l2", True)]
+
+
+def quarters(generator: torch.Generator, *shape: int) -> Tensor:
+    """Numbers of which many scores are equal, some of rows that differ."""
+    return torch.randint(-3, 4, shape, generator=generator).double() / 4
+
+
+def normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def of_all_magnitudes(generator: torch.Generator, *shape: int) -> Tensor:
+    """Numbers over 60 binades, whose sums cancel or lose what is small."""
+    exponent = torch.randint(-30, 31, shape, generator=generator).double()
+    return torch.randn(shape, generator=generator, dtype=torch.float64) * torch.exp2(exponent)
+
+
+def subnormal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randint(-9, 10, shape, generator=generator).double() * 2.0**-148
+
+
+def equal(_: torch.Generator, *shape: int) -> Tensor:
+    return torch.full(shape, 0.75, dtype=torch.float64)
+
+
+class Grids:
+    """Prepared queries and candidates, and the sign of each cell by fractions."""
+
+    def __init__(
+        self,
+        comparator: CertifiedComparator,
+        make: Callable[..., Tensor],
+        shape: tuple[int, int, int, int],
+        device: str = "cpu",
+    ) -> None:
+        num_grids, num_queries, num_candidates, dimension = shape
+        generator = torch.Generator().manual_seed(sum(shape))
+        shift = 0.125 if comparator.name == "cos" else 0.0  # no row without a direction
+        query_QD = make(generator, num_grids * num_queries, dimension) + shift
+        candidate_ND = make(generator, num_grids * num_candidates, dimension) + shift
+        if not shift:
+            query_QD[:1] = 0.0
+            candidate_ND[1:2] = 0.0
+        self.query_BKD = comparator.prepare_queries(query_QD).view(num_grids, num_queries, -1)
+        self.candidate_BCD = comparator.prepare_candidates(candidate_ND).view(num_grids, num_candidates, -1)
+        if num_candidates > 5:
+            self.candidate_BCD[:, 5] = self.candidate_BCD[:, 2]  # duplicates
+        self.own_Q = torch.randint(-1, num_candidates, (num_grids * num_queries,), generator=generator)
+        self.grid_Q = torch.arange(num_grids * num_queries) // num_queries
+        self.true_QD = self.candidate_BCD[self.grid_Q, self.own_Q.clamp(min=0)]
+        self.comparator, self.device = comparator, device
+
+    def counted(self) -> tuple[Tensor, Tensor]:
+        """How many are better by the kernels, and how many tie once open cells are decided by fractions."""
+        rows = [of.to(self.device) for of in (self.query_BKD, self.candidate_BCD, self.true_QD, self.own_Q)]
+        query_BKD, candidate_BCD, true_QD, own_Q = rows
+        score_Q, error_Q = self.comparator.scores_in_float64(query_BKD.flatten(0, 1), true_QD)
+        found = device_exact.count(
+            ExactRows.from_prepared(self.comparator, query_BKD, of_queries=True),
+            ExactRows.from_prepared(self.comparator, candidate_BCD, of_queries=False),
+            Target(score_Q, error_Q, row_hashes(true_QD), own_Q),
+        )
+        better_Q, tied_Q = found.better_Q.cpu().long(), found.tied_Q.cpu().long()
+        for query, column in zip(found.query_P.tolist(), found.column_P.tolist(), strict=True):
+            sign = self.sign(query, column)
+            better_Q[query] += sign > 0
+            tied_Q[query] += sign == 0
+        return better_Q, tied_Q
+
+    def expected(self) -> tuple[Tensor, Tensor]:
+        better_Q, tied_Q = torch.zeros_like(self.own_Q), torch.zeros_like(self.own_Q)
+        for query in range(self.own_Q.numel()):
+            for column in set(range(self.candidate_BCD.shape[1])) - {int(self.own_Q[query])}:
+                sign = self.sign(query, column)
+                better_Q[query] += sign > 0
+                tied_Q[query] += sign == 0
+        return better_Q, tied_Q
+
+    def sign(self, query: int, column: int) -> int:
+        query_D = self.query_BKD.flatten(0, 1)[query]
+        first = self.score(query_D, self.candidate_BCD[self.grid_Q[query], column])
+        second = self.score(query_D, self.true_QD[query])
+        return (first > second) - (first < second)
+
+    def score(self, query_D: Tensor, candidate_D: Tensor) -> Fraction:
+        """The score without the query's constant."""
+        pairs = [(Fraction(x), Fraction(y)) for x, y in zip(query_D[:-1].tolist(), candidate_D.tolist(), strict=True)]
+        if not self.comparator.is_distance:
+            return sum((x * y for x, y in pairs), Fraction(0))
+        added = Fraction(0)
+        if self.comparator.bias:
+            (weight, bias), pairs = pairs[-1], pairs[:-1]
+            added = weight * bias
+        return added - sum(((x - y) ** 2 for x, y in pairs), Fraction(0))
+
+
+@pytest.fixture(params=["screened", "in float64"])
+def way(request: pytest.FixtureRequest, kernel_device: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether small blocks are screened; returns the device."""
+    monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0 if request.param == "screened" else 1 << 60)
+    return kernel_device
+
+
+@pytest.mark.parametrize("make", [quarters, normal, of_all_magnitudes, subnormal, equal])
+@pytest.mark.parametrize(("name", "bias"), KINDS)
+def test_counts_are_those_of_fractions(way: str, name: str, bias: bool, make: Callable[..., Tensor]) -> None:
+    if name == "cos" and make in (subnormal, of_all_magnitudes):
+        pytest.skip("rows that are normalised have other magnitudes")
+    grids = Grids(CertifiedComparator(name, bias), make, (1, 6, 70, 9), way)
+
+    assert all(map(torch.equal, grids.counted(), grids.expected()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "bias"), KINDS)
+@pytest.mark.parametrize("shape", [(3, 5, 21, 6), (2, 1, 1, 17), (1, 3, 65, 300), (1, 1, 1, 1)])
+def test_grids_and_rows_of_any_size_are_counted(
+    way: str, name: str, bias: bool, shape: tuple[int, int, int, int]
+) -> None:
+    grids = Grids(CertifiedComparator(name, bias), quarters, shape, way)
+
+    assert all(map(torch.equal, grids.counted(), grids.expected()))
+
+
+@pytest.mark.parametrize("shape", [(1, 0, 5, 4), (1, 4, 0, 4), (2, 0, 0, 4)])
+def test_nothing_is_counted_where_there_is_nothing(way: str, shape: tuple[int, int, int, int]) -> None:
+    num_grids, num_queries, num_candidates, dimension = shape
+    comparator = CertifiedComparator("dot")
+    none_Q = torch.zeros(num_grids * num_queries, dtype=torch.int64, device=way)
+
+    found = device_exact.count(
+        ExactRows.from_prepared(
+            comparator, torch.ones(num_grids, num_queries, dimension + 1, device=way), of_queries=True
+        ),
+        ExactRows.from_prepared(
+            comparator, torch.ones(num_grids, num_candidates, dimension, device=way), of_queries=False
+        ),
+        Target(none_Q.double(), none_Q.double(), none_Q, none_Q),
+    )
+
+    assert not found.query_P.numel()
+    assert not found.better_Q.sum()
+    assert found.tied_Q.numel() == num_grids * num_queries
+
+
+@pytest.mark.parametrize("room", [1, 3])
+def test_a_list_that_is_too_short_is_written_once_more(way: str, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    monkeypatch.setattr(device_exact, "LISTED_CELLS", room)
+    grids = Grids(CertifiedComparator("dot"), quarters, (1, 20, 70, 3), way)
+
+    assert all(map(torch.equal, grids.counted(), grids.expected()))
+
+
+def test_more_open_cells_than_there_may_be_are_the_callers(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_exact, "LISTED_CELLS", 1)
+    monkeypatch.setattr(device_exact, "MAX_LISTED_CELLS", 2)
+    grids = Grids(CertifiedComparator("dot"), quarters, (1, 20, 70, 3), way)
+
+    with pytest.raises(TooManyCellsError):
+        grids.counted()
+
+
+def test_a_row_that_is_marked_often_is_screened_in_two_parts(
+    kernel_device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths = []
+    screen = device_exact._screen
+    monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)
+    monkeypatch.setattr(
+        device_exact, "_screen", lambda of, *rest: widths.append(of[0].rows_ND.shape[1]) or screen(of, *rest)
+    )
+    grids = Grids(CertifiedComparator("dot"), normal, (1, 6, 200, 40), kernel_device)
+
+    assert all(map(torch.equal, grids.counted(), grids.expected()))
+    assert widths == [64, 128], "a probe, then three products"
+
+
+# The bound of the screen, with sums cut as a tensor core cuts them.
+
+
+def sums_of_tensor_cores(x_QD: np.ndarray, y_CD: np.ndarray, bits: int = 24) -> np.ndarray:
+    """Add products of float16 rows, 16 at a time with the sum so far, each cut to `bits` below the largest of them."""
+    sum_QC = np.zeros((len(x_QD), len(y_CD)))
+    for start in range(0, x_QD.shape[1], 16):
+        terms_NQC = x_QD.T[start : start + 16, :, None] * y_CD.T[start : start + 16, None, :]
+        terms_NQC = np.concatenate([terms_NQC, sum_QC[None]])
+        unit_QC = np.exp2(np.frexp(np.abs(terms_NQC).max(0))[1] - bits)
+        sum_QC = (np.trunc(terms_NQC / unit_QC) * unit_QC).sum(0)
+        _, exponent_QC = np.frexp(sum_QC)
+        sum_QC = np.trunc(np.ldexp(sum_QC, bits - exponent_QC))
+        sum_QC = np.ldexp(sum_QC, exponent_QC - bits)
+    return sum_QC
+
+
+def differences(
+    comparator: CertifiedComparator, make: Callable[..., Tensor], shape: tuple[int, int, int], num_parts: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """How far scores of the screen are off, and how far they may be, as shares of the bound: (Q, C) each."""
+    grids = Grids(comparator, make, (1, *shape))
+    queries = ExactRows.from_prepared(comparator, grids.query_BKD, of_queries=True)
+    candidates = ExactRows.from_prepared(comparator, grids.candidate_BCD, of_queries=False)
+    score_Q, error_Q = comparator.scores_in_float64(grids.query_BKD[0], grids.true_QD)
+    limits = device_exact.middle_and_width(queries, candidates, Target(score_Q, error_Q, grids.own_Q, grids.own_Q))
+    true_Q, apart_Q = device_exact.screen_limits(queries, candidates, limits, num_parts)
+    x, y = queries.half(num_parts), candidates.half(num_parts)
+    scale = float(x.scale * y.scale)
+    sums_QC = sums_of_tensor_cores(x.rows_ND.double().numpy(), y.rows_ND[: shape[1]].double().numpy())
+    gap_QC = np.float32(sums_QC) - true_Q.numpy()[:, None]
+    exact_QC = queries.rows_BND[0].double().numpy() @ candidates.rows_BND[0].double().numpy().T
+    if candidates.constant_BN is not None:
+        gap_QC = gap_QC + np.float32(candidates.constant_BN[0].numpy() * scale)
+        exact_QC = exact_QC + candidates.constant_BN[0].numpy()
+    exact_QC = (exact_QC - limits[0].numpy()[:, None]) * scale
+    return np.abs(gap_QC - exact_QC), np.broadcast_to(apart_Q.double().numpy()[:, None], exact_QC.shape)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2])
+@pytest.mark.parametrize("make", [quarters, normal, of_all_magnitudes, subnormal, equal])
+@pytest.mark.parametrize(("name", "bias"), KINDS)
+def test_sums_cut_by_tensor_cores_are_within_the_bound(
+    name: str, bias: bool, make: Callable[..., Tensor], num_parts: int
+) -> None:
+    off_QC, bound_QC = differences(CertifiedComparator(name, bias), make, (100, 1000, 33), num_parts)
+
+    assert (off_QC <= bound_QC).all()
+
+
+def test_the_bound_is_not_far_too_wide() -> None:
+    """A thousand times wider would hold as well, and leave everything open."""
+    off_QC, bound_QC = differences(CertifiedComparator("dot"), normal, (200, 1000, 100), 1)
+
+    assert off_QC.max() > bound_QC.max() / 50
+
+
+def test_a_bound_that_is_too_narrow_is_found(kernel_device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device(kernel_device)
+    monkeypatch.setattr(device_exact, "_devices_without_screen", set().copy)
+    assert device_exact.check_screen(device)
+
+    found: set[str] = set()
+    monkeypatch.setattr(device_exact, "_devices_without_screen", lambda: found)
+    monkeypatch.setattr(device_exact, "UNIT_OF_SCREEN", 2.0**-30)
+    assert not device_exact.check_screen(device)
+    assert found == {device.type}
