@@ -7,6 +7,7 @@ In a process of its own, where Triton compiles: a test session has it interpret.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -19,10 +20,11 @@ from typing import Any
 import torch
 from attrs import asdict, frozen
 
-from pbgeval.scoring import device_scores
+from pbgeval.scoring import device_exact, device_scores
 from pbgeval.scoring.device_scores import LOOP_TILES, PAIRS_PER_PROGRAM, SIXTEEN, TILES, Tiles
 
-POINTERS = {
+NAMES = {torch.float32: "fp32", torch.float64: "fp64"}
+INTEGERS = {
     "row_ptr": "*i64",
     "column_ptr": "*i64",
     "hash_ptr": "*i64",
@@ -30,8 +32,31 @@ POINTERS = {
     "own_ptr": "*i64",
     "better_ptr": "*i32",
     "tied_ptr": "*i32",
+    "num_pairs": "i64",
 }
-NAMES = {torch.float32: "fp32", torch.float64: "fp64"}
+OF_SCREEN = {
+    **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp16"),
+    **dict.fromkeys(("constant_ptr", "true_ptr", "error_ptr"), "*fp32"),
+    "better_ptr": "*i32",
+    "mark_ptr": "*i8",
+}
+OF_FLOAT64 = {
+    **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp32"),
+    **dict.fromkeys(("constant_ptr", "high_ptr", "low_ptr"), "*fp64"),
+    **dict.fromkeys(("hash_ptr", "candidate_hash_ptr"), "*i64"),
+}  # all else is int32
+
+
+@frozen
+class Variant:
+    """A kernel and what it is compiled for."""
+
+    module: str
+    kernel: str
+    types: dict[str, str]  # of arguments that are no int32
+    constants: dict[str, Any]
+    options: dict[str, int]
+    cells: int
 
 
 @frozen
@@ -51,48 +76,75 @@ class Compiled:
     cells_per_thread: int
 
 
-def variants() -> dict[str, tuple[str, torch.dtype, Tiles | None]]:
-    """Return (kernel, type, tiles) of what ships, by name."""
-    found: dict[str, tuple[str, torch.dtype, Tiles | None]] = {}
+def variants() -> dict[str, Variant]:
+    """Return what ships, by name."""
+    found: dict[str, Variant] = {}
     for name in ("score_tiles", "count_tiles"):
-        found[f"{name}, float32"] = name, torch.float32, TILES
-        found[f"{name}, float32, spelled out"] = name, torch.float32, LOOP_TILES
-        found[f"{name}, float64, spelled out"] = name, torch.float64, LOOP_TILES
-    return found | {f"score_pairs, {name}": ("score_pairs", of, None) for of, name in _TYPES.items()}
+        found[f"{name}, float32"] = _of_tiles(name, torch.float32, TILES)
+        found[f"{name}, float32, spelled out"] = _of_tiles(name, torch.float32, LOOP_TILES)
+        found[f"{name}, float64, spelled out"] = _of_tiles(name, torch.float64, LOOP_TILES)
+    for dtype, name in ((torch.float32, "float32"), (torch.float64, "float64")):
+        constants = {"PAIRS": PAIRS_PER_PROGRAM, "DEPTH": SIXTEEN}
+        types = _types("score_pairs", dtype)
+        found[f"score_pairs, {name}"] = Variant(
+            "chain_kernels", "score_pairs", types, constants, {"num_warps": 4}, PAIRS_PER_PROGRAM
+        )
+    return found | exact_variants()
 
 
-_TYPES = {torch.float32: "float32", torch.float64: "float64"}
+def exact_variants() -> dict[str, Variant]:
+    """Return the kernels of exact ranks, by name."""
+    found = {}
+    for distance in ("", ", distances"):
+        for columns in (128, 256, 0):
+            options = device_exact.screen_options(columns, stays=columns > 0, has_constant=bool(distance))
+            cells = device_exact.SCREEN_ROWS * device_exact.SCREEN_COLUMNS
+            name = f"screen_tiles, {columns or 'more'} columns{distance}"
+            found[name] = Variant("exact_kernels", "screen_tiles", OF_SCREEN, *_split(options), cells)
+        options = device_exact.tile_options(has_constant=bool(distance))
+        cells = device_exact.DECIDED_ROWS * device_exact.DECIDED_COLUMNS
+        types = {"cell_ptr": "*i32", **OF_FLOAT64}
+        found[f"decide_tiles{distance}"] = Variant("exact_kernels", "decide_tiles", types, *_split(options), cells)
+    return found
 
 
-def compiled(kernel: str, dtype: torch.dtype, tiles: Tiles | None) -> Compiled:
+def _of_tiles(kernel: str, dtype: torch.dtype, tiles: Tiles) -> Variant:
+    options = device_scores._options(torch.empty(0, dtype=dtype), tiles) | {"BY_DOT": tiles is TILES}
+    return Variant("chain_kernels", kernel, _types(kernel, dtype), *_split(options), tiles.rows * tiles.columns)
+
+
+def _types(kernel: str, dtype: torch.dtype) -> dict[str, str]:
+    from pbgeval.scoring import chain_kernels
+
+    floats = [name for name in getattr(chain_kernels, kernel).arg_names if name.endswith("_ptr")]
+    return dict.fromkeys(floats, f"*{NAMES[dtype]}") | INTEGERS
+
+
+def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Tell apart what a kernel is written for and how Triton compiles it."""
+    names = ("num_warps", "num_stages")
+    return {name: of for name, of in options.items() if name not in names}, {name: options[name] for name in names}
+
+
+def compiled(variant: Variant) -> Compiled:
     """Compile one variant for compute capability 9.0."""
     import triton
     from triton.backends import nvidia
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from pbgeval.scoring import chain_kernels
-
-    function = getattr(chain_kernels, kernel)
-    if tiles is None:
-        constants: dict[str, Any] = {"PAIRS": PAIRS_PER_PROGRAM, "DEPTH": SIXTEEN}
-        options, cells = {"num_warps": 4}, PAIRS_PER_PROGRAM
-    else:
-        constants = device_scores._options(torch.empty(0, dtype=dtype), tiles) | {"BY_DOT": tiles is TILES}
-        options = {name: constants.pop(name) for name in ("num_warps", "num_stages")}
-        cells = tiles.rows * tiles.columns
-    types = {"num_pairs": "i64", **POINTERS, **dict.fromkeys(constants, "constexpr")}
-    signature = {
-        name: types.get(name, f"*{NAMES[dtype]}" if name.endswith("_ptr") else "i32") for name in function.arg_names
-    }
+    function = getattr(importlib.import_module(f"pbgeval.scoring.{variant.module}"), variant.kernel)
+    pointers = dict.fromkeys([name for name in function.arg_names if name.endswith("_ptr")], "*i32")
+    types = {**pointers, **variant.types, **dict.fromkeys(variant.constants, "constexpr")}
+    signature = {name: types.get(name, "i32") for name in function.arg_names}
     aligned = {
         (at,): [["tt.divisibility", 16]]
         for at, of in enumerate(function.params)
         if of.name.endswith("_ptr") and not of.do_not_specialize_on_alignment
     }
-    values = {(function.arg_names.index(name),): value for name, value in constants.items()}
+    values = {(function.arg_names.index(name),): value for name, value in variant.constants.items()}
     made = triton.compile(
-        ASTSource(function, signature, values, aligned), target=GPUTarget("cuda", 90, 32), options=options
+        ASTSource(function, signature, values, aligned), target=GPUTarget("cuda", 90, 32), options=variant.options
     )
     tools, ptx = Path(nvidia.__file__).parent / "bin", made.asm["ptx"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -102,7 +154,7 @@ def compiled(kernel: str, dtype: torch.dtype, tiles: Tiles | None) -> Compiled:
         listing = _said(tools / "nvdisasm", "-c", file.name)
     registers, stack = (int(found) for found in re.findall(r"(?:REG|STACK):(\d+)", usage)[:2])
     names = _instructions(listing)
-    threads = 32 * options["num_warps"]
+    threads = 32 * variant.options["num_warps"]
     return Compiled(
         registers,
         stack,
@@ -114,7 +166,7 @@ def compiled(kernel: str, dtype: torch.dtype, tiles: Tiles | None) -> Compiled:
         sum(bool(re.match(r"(H|D|I|Q)G?MMA", name)) for name in names),
         len(re.findall(r"fma\.rn\.f(?:32|64)\b", ptx)),
         sorted({*re.findall(r"\b(?:mul|add|sub)(?:\.\w+)*\.f(?:32|64)\b", ptx), *re.findall(r"\S*ftz\S*", ptx)}),
-        cells // threads,
+        variant.cells // threads,
     )
 
 
@@ -157,5 +209,5 @@ def _in_loop(listing: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = {name: asdict(compiled(*of)) for name, of in variants().items()}
+    found = {name: asdict(compiled(of)) for name, of in variants().items()}
     json.dump(found, sys.stdout, indent=1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pbgeval.scoring.device_scores import TILES
-from tests.compiled_kernels import variants
+from tests.compiled_kernels import exact_variants, variants
 from tests.kit.commands import run_program
 
 REGISTERS_OF_A_PROCESSOR = 1 << 16
@@ -37,7 +37,7 @@ def test_a_kernel_keeps_to_its_registers(found: dict[str, dict[str, Any]], name:
     assert of["registers"] <= min(MAX_REGISTERS[name], REGISTERS_OF_A_PROCESSOR // of["threads"])
 
 
-@pytest.mark.parametrize("name", variants())
+@pytest.mark.parametrize("name", sorted(variants().keys() - exact_variants().keys()))
 def test_a_kernel_is_a_chain_of_fused_multiply_adds(found: dict[str, dict[str, Any]], name: str) -> None:
     """Law 2: no tensor core, no product and sum apart, nothing flushed to zero; one fma per cell and column."""
     of = found[name]
@@ -61,6 +61,22 @@ def test_tiles_are_read_from_shared_memory_in_full_width(found: dict[str, dict[s
 
 def test_pairs_are_compiled_once_wherever_they_begin() -> None:
     """Compiling takes about a second, in the middle of a run; `column_ptr` begins anywhere."""
-    code = "from tests.compiled_kernels import variants_of_pairs; print(variants_of_pairs())"
+    code = "from tests.compiled_kernels import exact_variants, variants_of_pairs; print(variants_of_pairs())"
 
     assert run_program(sys.executable, "-c", code, TRITON_INTERPRET="0").strip() == "1"
+
+
+@pytest.mark.parametrize("name", exact_variants())
+def test_exact_ranks_are_multiplied_by_tensor_cores(found: dict[str, dict[str, Any]], name: str) -> None:
+    of = found[name]
+    assert of["matrix_instructions"] > 0
+    assert of["shared_bytes"] <= 227 << 10
+    assert not {"FFMA", "DFMA"} & of["in_loop"].keys()
+
+
+@pytest.mark.parametrize("name", ["screen_tiles, 128 columns", "screen_tiles, 128 columns, distances"])
+def test_two_programs_of_the_screen_share_a_processor(found: dict[str, dict[str, Any]], name: str) -> None:
+    """One compares while the other multiplies."""
+    of = found[name]
+    assert 2 * of["registers"] * of["threads"] <= REGISTERS_OF_A_PROCESSOR
+    assert 2 * of["shared_bytes"] <= 227 << 10
