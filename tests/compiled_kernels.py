@@ -103,8 +103,7 @@ def exact_variants() -> dict[str, Variant]:
             found[name] = Variant("exact_kernels", "screen_tiles", OF_SCREEN, *_split(options), cells)
         options = device_exact.tile_options(has_constant=bool(distance))
         cells = device_exact.DECIDED_ROWS * device_exact.DECIDED_COLUMNS
-        types = {"cell_ptr": "*i32", **OF_FLOAT64}
-        found[f"decide_tiles{distance}"] = Variant("exact_kernels", "decide_tiles", types, *_split(options), cells)
+        found[f"decide_tiles{distance}"] = Variant("exact_kernels", "decide_tiles", OF_FLOAT64, *_split(options), cells)
     return found
 
 

@@ -238,24 +238,9 @@ def screen_tiles(query, candidate, constant, true, error, better, mark, num_quer
 
 
 def decide_tiles(
-    query,
-    candidate,
-    constant,
-    row,
-    tiles,
-    high,
-    low,
-    row_hash,
-    own,
-    hashes,
-    better,
-    tied,
-    cell,
-    num_cells,
-    *_,
-    **options,
+    query, candidate, constant, row, tiles, high, low, row_hash, own, hashes, better, tied, is_open, *_, **options
 ):
-    for place, number, first, stop in tiles.tolist():
+    for tile, (place, number, first, stop) in enumerate(tiles.tolist()):
         if not number:
             continue
         row_M, column_N = row[place : place + number].long(), torch.arange(first, stop)
@@ -267,11 +252,8 @@ def decide_tiles(
         ties_MN = is_open_MN & ((hashes[column_N] == row_hash[row_M, None]) | (high_M == low_M))
         better[row_M] += ((score_MN > high_M) & competes_MN).sum(1).int()
         tied[row_M] += ties_MN.sum(1).int()
-        listed = (is_open_MN & ~ties_MN).nonzero()
-        cells = torch.stack([row_M[listed[:, 0]], column_N[listed[:, 1]]], 1).int()
-        at = int(num_cells)
-        cell[at : at + len(cells)] = cells[: max(len(cell) - at, 0)]
-        num_cells += len(cells)
+        for at, column in (is_open_MN & ~ties_MN).nonzero().tolist():
+            is_open[tile, at, column // 32] |= torch.tensor(1 << column % 32).int()
 
 
 def on_the_host(kernel: Callable[..., Any]) -> Callable[..., Any]:

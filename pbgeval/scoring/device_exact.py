@@ -1,4 +1,4 @@
-"""Prepared rows on a GPU -> counts of exact arithmetic, but for a few cells that are listed (decision 0028).
+"""Prepared rows on a GPU -> counts of exact arithmetic, but for a few cells that stay open (decision 0030).
 
 A screen multiplies in float16. Tensor cores add up its products in float32, and a bound says how far they can be off.
 Where all candidates of a segment lie beyond the bound, their order is known. The other segments are multiplied again in
@@ -13,7 +13,7 @@ than the comparator's by the query's squared length.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 
 import torch
@@ -38,8 +38,8 @@ DECIDED_WARPS = 4
 MIN_SCREENED_CELLS = 1 << 22  # below, float64 takes no longer
 PROBED_QUERIES, PROBED_COLUMNS = 128, 1 << 13
 MOST_MARKED = 1 / 16  # beyond this share of segments, rows are multiplied in two parts, which takes three products
-LISTED_CELLS = 1 << 20
-MAX_LISTED_CELLS = 1 << 26  # 512 MB
+BITS = 32  # of a word of open cells
+MAX_OPEN_CELLS = 1 << 26
 SLACK = 1.0 + 1e-9  # covers roundings of the bounds, which are computed in float64
 # A tensor core adds 16 products and the sum so far, cut to 24 bits or more; this is twice what that is off.
 UNIT_OF_SCREEN = 2.0**-22
@@ -227,8 +227,8 @@ def count(queries: ExactRows, candidates: ExactRows, target: Target) -> ExactCou
         row_P, tile_N4 = _tiles_of_marks(mark_GQ, num_columns)
     else:
         row_P, tile_N4 = _every_tile(num_grids, num_queries, num_columns, better_Q.device)
-    cell_P2 = _decide(queries, candidates, (middle_Q, width_Q), target, (row_P, tile_N4), (better_Q, tied_Q))
-    query_P, column_P = cell_P2.long().unbind(1)
+    tiles = row_P, tile_N4
+    query_P, column_P = _decide(queries, candidates, (middle_Q, width_Q), target, tiles, (better_Q, tied_Q))
     return ExactCounts(better_Q, tied_Q, query_P, column_P % padded(num_columns))
 
 
@@ -331,8 +331,8 @@ def _decide(
     target: Target,
     tiles: tuple[Tensor, Tensor],
     counts: tuple[Tensor, Tensor],
-) -> Tensor:
-    """Add what tiles decide to the counts; return the cells that stay open, int32 (P, 2)."""
+) -> tuple[Tensor, Tensor]:
+    """Add what tiles decide to the counts; return (query, column) of the cells that stay open, int64."""
     middle_Q, width_Q = middle_and_width
     length = padded(candidates.rows_BND.shape[1])
     grid_Q = torch.arange(middle_Q.numel(), device=middle_Q.device) // queries.rows_BND.shape[1]
@@ -340,32 +340,41 @@ def _decide(
     query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % SIXTEEN)).contiguous()
     high_Q, low_Q = (_rounded(middle_Q, sign * width_Q) for sign in (1, -1))
     constant_C = None if candidates.constant_BN is None else candidates.padded_BN(candidates.constant_BN)
-    num_cells = torch.zeros(1, dtype=torch.int32, device=middle_Q.device)
+    row_P, tile_N4 = tiles
+    open_NQw = torch.zeros(
+        (tile_N4.shape[0], DECIDED_ROWS, DECIDED_COLUMNS // BITS), dtype=torch.int32, device=middle_Q.device
+    )
+    with current(middle_Q.device):
+        _kernels().decide_tiles[(tile_N4.shape[0],)](
+            query_QD,
+            candidates.transposed_DC,
+            high_Q if constant_C is None else constant_C,  # not read where there is none
+            row_P,
+            tile_N4,
+            high_Q,
+            low_Q,
+            target.hash_Q.contiguous(),
+            own_Q,
+            candidates.padded_BN(candidates.hash_BN),
+            *counts,
+            open_NQw,
+            query_QD.shape[1] // SIXTEEN,
+            candidates.transposed_DC.shape[1] // SIXTEEN,
+            **tile_options(has_constant=constant_C is not None),
+        )
+    return _open_cells(open_NQw, row_P, tile_N4)
 
-    def launch(max_cells: int, counts: tuple[Tensor, Tensor]) -> Tensor:
-        cell_P2 = torch.empty((max_cells, 2), dtype=torch.int32, device=middle_Q.device)
-        with current(middle_Q.device):
-            _kernels().decide_tiles[(tiles[1].shape[0],)](
-                query_QD,
-                candidates.transposed_DC,
-                high_Q if constant_C is None else constant_C,
-                *tiles,
-                high_Q,
-                low_Q,
-                target.hash_Q.contiguous(),
-                own_Q,
-                candidates.padded_BN(candidates.hash_BN),
-                *counts,
-                cell_P2,
-                num_cells,
-                query_QD.shape[1] // SIXTEEN,
-                candidates.transposed_DC.shape[1] // SIXTEEN,
-                max_cells,
-                **tile_options(has_constant=constant_C is not None),
-            )
-        return cell_P2
 
-    return _listed(launch, num_cells, counts)
+def _open_cells(open_NQw: Tensor, row_P: Tensor, tile_N4: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the bits that are set."""
+    tile_P, row_of_tile_P, word_P = open_NQw.nonzero(as_tuple=True)
+    if tile_P.numel() > MAX_OPEN_CELLS // BITS:
+        raise TooManyCellsError
+    bit_k = torch.arange(BITS, device=tile_P.device)
+    at_P, bit_P = ((open_NQw[tile_P, row_of_tile_P, word_P].unsqueeze(1) >> bit_k) & 1).nonzero(as_tuple=True)
+    tile_P, row_of_tile_P, word_P = tile_P[at_P], row_of_tile_P[at_P], word_P[at_P]
+    query_P = row_P[tile_N4[tile_P, 0].long() + row_of_tile_P].long()
+    return query_P, tile_N4[tile_P, 2].long() + word_P * BITS + bit_P
 
 
 def _rounded(middle_Q: Tensor, apart_Q: Tensor) -> Tensor:
@@ -385,22 +394,8 @@ def tile_options(*, has_constant: bool) -> dict[str, int | bool]:
     }
 
 
-def _listed(
-    launch: Callable[[int, tuple[Tensor, Tensor]], Tensor], num_cells: Tensor, counts: tuple[Tensor, Tensor]
-) -> Tensor:
-    """Launch with room for a list that is long enough as a rule, else once more with as much as it takes."""
-    cell_P2 = launch(LISTED_CELLS, counts)
-    number = int(num_cells)
-    if number > MAX_LISTED_CELLS:
-        raise TooManyCellsError(number)
-    if number > LISTED_CELLS:
-        num_cells.zero_()
-        cell_P2 = launch(number, tuple(map(torch.zeros_like, counts)))  # type: ignore[arg-type] # two of them
-    return cell_P2[:number]
-
-
 class TooManyCellsError(Exception):
-    """More cells stay open than are listed at once; the caller asks for fewer candidates."""
+    """More cells stay open than are decided at once; the caller asks for fewer candidates."""
 
 
 def _every_tile(num_grids: int, num_queries: int, num_columns: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 Imported only where they are used: Triton decides when it sees a kernel whether it compiles or interprets it.
 
     screen_tiles    products in float16, fast -> clear segments are counted, all others are marked
-    decide_tiles    products in float64 -> candidates are counted, and the few cells that stay open are listed
+    decide_tiles    products in float64 -> candidates are counted, but for the few cells that stay open
 
 Letters: M rows and N columns of a tile, K columns of the vectors, S segments of a tile. A score is a sum of products
 and a constant of its candidate (under a distance, minus its squared length).
@@ -16,8 +16,9 @@ import triton.language as tl
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
 OF_SCREEN = ["num_queries", "num_columns", "tiles_per_program", "num_steps"]
-OF_TILES = ["num_columns", "num_steps", "num_sixteens", "max_cells"]
+OF_TILES = ["num_steps", "num_sixteens"]
 SIXTEEN = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
+BITS = tl.constexpr(32)  # of a word
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
 
@@ -102,11 +103,9 @@ def decide_tiles(
     candidate_hash_ptr,
     better_ptr,
     tied_ptr,
-    cell_ptr,
-    num_cells_ptr,
+    open_ptr,
     num_steps,
     num_sixteens,
-    max_cells,
     HAS_CONSTANT: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
@@ -116,9 +115,8 @@ def decide_tiles(
 
     A program takes a tile: int32 of its first place in `row` (the queries that are asked), how many queries, the first
     column and the end of its candidates. A score above `high` is better; from `low` up to it the cell is open. An open
-    candidate with the hash of the true entity's vector ties, and so does each where `low` is `high`; all others are
-    listed in `cell`, int32 (cells, 2), and counted in `num_cells`, those beyond `max_cells` too. Column `own` does not
-    compete.
+    candidate with the hash of the true entity's vector ties, and so does each where `low` is `high`. All others are
+    bits of `open`, int32 (tiles, rows, words of 32 columns), which begins with zeros. Column `own` does not compete.
     """
     tile = tile_ptr + tl.program_id(0) * 4
     first, num_rows = tl.load(tile), tl.load(tile + 1)
@@ -156,10 +154,9 @@ def decide_tiles(
     both_M = tl.sum(better_MN.to(tl.int32) | (tied_MN.to(tl.int32) << HALF), 1)
     tl.atomic_add(better_ptr + row_M, both_M & LOW_BITS, mask=is_row_M & (both_M != 0))
     tl.atomic_add(tied_ptr + row_M, both_M >> HALF, mask=is_row_M & (both_M != 0))
-    listed_MN = open_MN & ~tied_MN
-    if tl.sum(tl.sum(listed_MN.to(tl.int32), 1), 0) > 0:
-        place_MN = tl.atomic_add(num_cells_ptr + tl.zeros((TILE_ROWS, TILE_COLUMNS), tl.int32), 1, mask=listed_MN)
-        fits_MN = listed_MN & (place_MN < max_cells)
-        row_MN, column_MN = tl.broadcast(row_M[:, None], column_N[None, :])
-        tl.store(cell_ptr + place_MN.to(tl.int64) * 2, row_MN, mask=fits_MN)
-        tl.store(cell_ptr + place_MN.to(tl.int64) * 2 + 1, column_MN, mask=fits_MN)
+    WORDS: tl.constexpr = TILE_COLUMNS // BITS
+    bit_N = (tl.arange(0, TILE_COLUMNS) % BITS)[None, :]
+    word_MWN = tl.reshape((open_MN & ~tied_MN).to(tl.int32) << bit_N, (TILE_ROWS, WORDS, BITS))
+    word_MW = tl.sum(word_MWN, 2)
+    at_MW = (tl.program_id(0).to(tl.int64) * TILE_ROWS + at_M)[:, None] * WORDS + tl.arange(0, WORDS)[None, :]
+    tl.store(open_ptr + at_MW, word_MW)

@@ -161,17 +161,8 @@ def test_nothing_is_counted_where_there_is_nothing(way: str, shape: tuple[int, i
     assert found.tied_Q.numel() == num_grids * num_queries
 
 
-@pytest.mark.parametrize("room", [1, 3])
-def test_a_list_that_is_too_short_is_written_once_more(way: str, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-    monkeypatch.setattr(device_exact, "LISTED_CELLS", room)
-    grids = Grids(CertifiedComparator("dot"), quarters, (1, 20, 70, 3), way)
-
-    assert all(map(torch.equal, grids.counted(), grids.expected()))
-
-
 def test_more_open_cells_than_there_may_be_are_the_callers(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_exact, "LISTED_CELLS", 1)
-    monkeypatch.setattr(device_exact, "MAX_LISTED_CELLS", 2)
+    monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", 2 * device_exact.BITS)
     grids = Grids(CertifiedComparator("dot"), quarters, (1, 20, 70, 3), way)
 
     with pytest.raises(TooManyCellsError):
