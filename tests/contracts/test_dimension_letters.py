@@ -11,8 +11,8 @@ from pbgeval import notation
 from tests.kit.commands import REPOSITORY
 
 LETTERS = set("QCBEKPDNRG")
-KERNELS = {"scoring/chain_kernels.py", "scoring/device_scores.py"}
-OF_KERNELS = set("ML")  # blocks of M x N cells, and L candidates in transposed layouts
+KERNELS = {"scoring/chain_kernels.py", "scoring/device_scores.py", "scoring/exact_kernels.py"}
+OF_KERNELS = set("MLSW")  # blocks of M x N cells, L candidates in transposed layouts, segments, words
 FILES = sorted((REPOSITORY / "pbgeval").rglob("*.py"))
 
 
