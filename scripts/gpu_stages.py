@@ -51,7 +51,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "pairs": (
         "pbgeval.ranking.ranking_pass:score_cells",
         "pbgeval.ranking.ranking_pass:score_pairs",
-        "pbgeval.ranking.certified:decide",
+        "pbgeval.ranking.exact:decide",
     ),
     "lists": (
         "pbgeval.ranking.sampled:make_list",

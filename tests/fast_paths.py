@@ -18,8 +18,7 @@ from attrs import evolve, frozen
 from pbgeval.jit import CompiledLoop
 from pbgeval.ranking import cpu_backend, cpu_counting, cpu_loops
 from pbgeval.ranking import known_answers as semi_join
-from pbgeval.scoring import block_sizes, device_scores, fast_products
-from pbgeval.scoring import certified as exact
+from pbgeval.scoring import block_sizes, device_scores, exact, fast_products
 from pbgeval.scoring.comparators import COMPARATORS, L1
 from pbgeval.scoring.scorer import QueryGroup, query_groups
 from pbgeval.scoring.self_check import check_kernels
@@ -79,7 +78,7 @@ def watch_calls(
 COLUMN_DISTANCES = tuple(of.distance for of in COMPARATORS.values() if isinstance(of, L1))
 
 
-# Products in bfloat16 for certified ranks. Where no routine multiplies them, float32's takes the rounded rows.
+# Products in bfloat16 for exact ranks. Where no routine multiplies them, float32's takes the rounded rows.
 
 
 def multiply_bfloat16(patch: pytest.MonkeyPatch) -> None:
@@ -91,7 +90,7 @@ def watch_bfloat16(patch: pytest.MonkeyPatch, note: Note) -> None:
     watch_calls(patch, cpu_counting, "count", note, lambda query_KD, *_, **__: query_KD.dtype is torch.bfloat16)
 
 
-# Scores in float32 for certified ranks, where blocks of them are kept.
+# Scores in float32 for exact ranks, where blocks of them are kept.
 
 
 def watch_float32(patch: pytest.MonkeyPatch, note: Note) -> None:

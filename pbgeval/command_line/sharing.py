@@ -72,7 +72,7 @@ def verify(
     """Check a result against its checkpoint and edges.
 
     Recomputes the metrics from the saved ranks, and ranks a random sample of edges again with the checkpoint, in
-    certified precision where the comparator allows it. Exits with status 1 if the result is wrong.
+    exact precision where the comparator allows it. Exits with status 1 if the result is wrong.
     """
     from pbgeval.command_line.verification import verify as check
     from pbgeval.report.console import ConsoleObserver

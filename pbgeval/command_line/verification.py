@@ -1,7 +1,7 @@
 """Check a result against its checkpoint and its edges.
 
 Rank metrics must follow from the saved ranks to the last bit, and ranks must be those of the checkpoint: a random
-sample of edges is ranked again in certified precision. The test is sequential: it goes on until it has seen enough.
+sample of edges is ranked again in exact precision. The test is sequential: it goes on until it has seen enough.
 If at least a share of the edges has wrong ranks, it finds that but for the stated probability, and it rejects an honest
 result with at most the same probability (Ville's inequality for the likelihood ratio, at any number of looks).
 """
@@ -41,7 +41,7 @@ from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import temporary_folder
 
 LEAST = 1e-12  # of the share of wrong ranks that is found, and of the probability of a wrong answer
-ROUNDING = 0.1  # of that share: ranks that may differ between machines where precision is not certified
+ROUNDING = 0.1  # of that share: ranks that may differ between machines where precision is not exact
 METRICS = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
 OF_CHECKPOINT = ("data.embeddings", "data.model", "checkpoint_version")  # where checkpoints differ
 ABSENT = "nothing"  # as messages call it
@@ -129,7 +129,7 @@ def verify(
         is_fixed = any(key is not None for key in (of.sample_edges, of.target_error))
         is_fixed = is_fixed or of.pbg_semantics or "sampled" in inputs.candidates or inputs.featurized
     again = _Again(loaded, saved, kept, is_fixed, workers, device, observer)
-    honest = 0.0 if loaded.precision == "certified" else ROUNDING * share
+    honest = 0.0 if loaded.precision == "exact" else ROUNDING * share
     test = SequentialTest(share, error, honest)
     num_wanted = again.num_edges if is_fixed else test.first_look
     while True:
@@ -253,8 +253,8 @@ class _Again:
         if not self.is_fixed and num_wanted < self.num_edges:
             sample = {"sample_edges": num_wanted, "seed": seed}
             drawn = EdgeSample.of_size(self._population(), num_wanted, seed)
-        counted, differing = self._compare({**sample, "precision": "certified"}, drawn)
-        if differing and self.config.precision != "certified":  # rounding as it was is honest, too
+        counted, differing = self._compare({**sample, "precision": "exact"}, drawn)
+        if differing and self.config.precision != "exact":  # rounding as it was is honest, too
             also = self._compare(sample, drawn)[1]
             differing = {edge: text for edge, text in differing.items() if edge in also}
         return counted, len(differing), differing[min(differing)] if differing else None
@@ -267,8 +267,8 @@ class _Again:
         except ConfigError:
             if config.precision == self.config.precision:
                 raise
-            return self._compare({**changes, "precision": self.config.precision}, drawn)  # it cannot be certified
-        how = "in certified precision" if config.precision == "certified" else "as the run did"
+            return self._compare({**changes, "precision": self.config.precision}, drawn)  # it cannot be exact
+        how = "in exact precision" if config.precision == "exact" else "as the run did"
         self.observer.step(f"ranking {changes.get('sample_edges', self.num_edges):,} edges again {how}")
         num_edges = 0
         differing = dict[tuple[Any, ...], str]()

@@ -22,8 +22,8 @@ from pbgeval.errors import TRAIN_PATHS
 from pbgeval.metrics.breakdown_names import POPULARITY
 from pbgeval.notation import MAX_PARTITIONS, Side
 from pbgeval.ranking.sampled_lists import CandidatePolicy
-from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
 from pbgeval.scoring.comparators import COMPARATORS
+from pbgeval.scoring.exact import EXACT_COMPARATORS, EXACT_OPERATORS
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.scoring.operators import HALVED, OPERATORS
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
@@ -57,7 +57,7 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "loss_fn": [*LOSSES],
     "rank_type": [*RANK_TYPE_SYNONYMS],
     "candidates": [policy.value for policy in CandidatePolicy],
-    "precision": ["float32", "float64", "certified"],
+    "precision": ["float32", "float64", "exact"],
     "type_constraint": ["schema", "observed"],
     "known_until": ["query"],
     "unknown": ["refuse", "skip"],
@@ -170,12 +170,12 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
                 path,
             ),
         )
-    for name, path in [(config.comparator, ("comparator",)), *operators] if config.precision == "certified" else []:
-        certified = CERTIFIED_COMPARATORS if path[-1] == "comparator" else CERTIFIED_OPERATORS
-        if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
+    for name, path in [(config.comparator, ("comparator",)), *operators] if config.precision == "exact" else []:
+        names = EXACT_COMPARATORS if path[-1] == "comparator" else EXACT_OPERATORS
+        if name in OPERATORS.keys() | COMPARATORS.keys() and name not in names:
             yield Fault(
                 ("precision",),
-                f"'certified' does not support {path[-1]} {name!r}, only {', '.join(certified)}; use 'float64'",
+                f"'exact' does not support {path[-1]} {name!r}, only {', '.join(names)}; use 'float64'",
                 (path,),
             )
             return
@@ -424,8 +424,8 @@ CHECKS: tuple[Check, ...] = (
     ),
     rule(
         "relation_prediction",
-        lambda c: c.relation_prediction and c.precision == "certified",
-        "ranks of relations are not certified; use precision = 'float32' or 'float64'",
+        lambda c: c.relation_prediction and c.precision == "exact",
+        "ranks of relations are not exact; use precision = 'float32' or 'float64'",
         "precision",
     ),
     _known_until,
@@ -462,8 +462,8 @@ CHECKS: tuple[Check, ...] = (
     ),
     rule(
         "precision",
-        lambda c: c.pbg_semantics and c.precision == "certified",
-        "pbg_semantics = True does not allow 'certified', because torchbiggraph_eval compares rounded scores; use"
+        lambda c: c.pbg_semantics and c.precision == "exact",
+        "pbg_semantics = True does not allow 'exact', because torchbiggraph_eval compares rounded scores; use"
         " 'float32' or 'float64'",
         "pbg_semantics",
     ),

@@ -419,8 +419,8 @@ class EvalConfig:
     precision: str = key(
         "float32",
         EVALUATION,
-        "Precision of scores: float32, float64 or certified. With float32 and float64, near-ties depend on "
-        "rounding. certified gives the ranks of exact arithmetic, the same on every machine. Not for "
+        "Precision of scores: float32, float64 or exact. With float32 and float64, near-ties depend on "
+        "rounding. exact gives the ranks of exact arithmetic, the same on every machine. Not for "
         "pbg_semantics.",
     )
     sample_edges: int | None = key(

@@ -19,16 +19,16 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, ScorerComparator, ScorerRelation
-from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.full_precision import CallerSettings
 from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
 from pbgeval.storage.text import listed, one_line, read_small_text
 
-# In what vectors are computed; those for certified ranks are then rounded to float32, once.
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "certified": torch.float64}
+# In what vectors are computed; those for exact ranks are then rounded to float32, once.
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "exact": torch.float64}
 
 
 def read_relations(
@@ -113,7 +113,7 @@ def _relations(
     """Make the relations of the config from the parameters of each."""
     dtype = PRECISIONS[config.precision]
     # One for all relations, so that one tally counts their decisions.
-    certified = CertifiedComparator(config.comparator, config.bias) if config.precision == "certified" else None
+    certified = ExactComparator(config.comparator, config.bias) if config.precision == "exact" else None
     return tuple(
         Relation(
             RelationScorer(

@@ -446,8 +446,8 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
     raise_first(
         ConfigError,
         (
-            is_function and checked.precision == "certified",
-            "precision: 'certified' needs a model of vectors; use 'float32' or 'float64'",
+            is_function and checked.precision == "exact",
+            "precision: 'exact' needs a model of vectors; use 'float32' or 'float64'",
         ),
         *(
             (is_url(path), f"{path}: URLs do not work together with a model or edges in memory; copy the files here")

@@ -26,11 +26,11 @@ def backend_for(
     Args:
         scorer: of one of the relations; all have one comparator.
         device: where vectors are.
-        dtype: of vectors: float64 for certified ranks.
+        dtype: of vectors: float64 for exact ranks.
         keeps_scores: whether the scores themselves are asked for.
         num_cells: the scores that will be counted, about: few of them do not pay for loading a compiled loop.
     """
-    _comparator, _certified = scorer.comparator, scorer.certified
+    _comparator, _exact = scorer.comparator, scorer.certified
     if device.type == "cpu" and not device_scores.takes(device):
         return CpuBackend.of_scorer(scorer, dtype, keeps_scores=keeps_scores, num_cells=num_cells)
     backend = GpuBackend if device_scores.takes(device) else TorchBackend

@@ -18,11 +18,11 @@ from pbgeval.notation import Side
 from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.groups import largest, overflow_is_impossible
 from pbgeval.scoring import device_exact, device_scores
-from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import PreparedRows
 from pbgeval.scoring.scorer import EdgeScorer
-from pbgeval.scoring.true_scores import CertifiedTrue, DuplicateRows, TrueScores, row_hashes
+from pbgeval.scoring.true_scores import DuplicateRows, ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts
 
 
@@ -41,8 +41,8 @@ class QueryRows:
     rows_BKD: Tensor
     row_Q: Tensor  # int64, on the CPU, ascending: each query's row among all B * K
     # True scores to compare candidates with, of all queries; None: read each query's own cell in the block.
-    true: TrueScores | CertifiedTrue | None
-    certified: CertifiedComparator | None = None
+    true: TrueScores | ExactTrue | None
+    certified: ExactComparator | None = None
     each_own: bool = False  # whether each query has a row of its own, in order
 
     @property
@@ -73,7 +73,7 @@ class QueryRows:
 
     @cached_property
     def prepared(self) -> PreparedRows:
-        """The rows in the form that fast products use; only for certified ranks."""
+        """The rows in the form that fast products use; only for exact ranks."""
         assert self.certified is not None, "the caller has checked"
         return PreparedRows(self.certified, self.rows_BKD, of_queries=True)
 
@@ -83,7 +83,7 @@ class CandidateRows:
     """Prepared rows of candidates; values derived from them are cached for all blocks that share them."""
 
     rows_BCD: Tensor
-    certified: CertifiedComparator | None = None
+    certified: ExactComparator | None = None
 
     @property
     def num_columns(self) -> int:
@@ -101,7 +101,7 @@ class CandidateRows:
 
     @cached_property
     def prepared(self) -> PreparedRows:
-        """The rows in the form that fast products use; only for certified ranks."""
+        """The rows in the form that fast products use; only for exact ranks."""
         assert self.certified is not None, "the caller has checked"
         return PreparedRows(self.certified, self.rows_BCD, of_queries=False)
 
@@ -185,7 +185,7 @@ class Counted:
     counts: QueryCounts
     true_Q: Tensor  # the score of each query's true entity, as it was compared or as it is reported
     read_P: Tensor  # scores of the requested cells
-    # (query, column) of cells that count as tied until they are decided, if ranks are certified; None: too many to list
+    # (query, column) of cells that count as tied until they are decided, if ranks are exact; None: too many to list
     open: CellIndex | None
     scores_KC: Tensor | None  # all scores, if the backend keeps them
 

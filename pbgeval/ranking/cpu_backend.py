@@ -12,14 +12,14 @@ from pbgeval.notation import Side
 from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.certified import limits
 from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks
 from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, count_block, count_gathered, count_gathered_exactly, count_rows
+from pbgeval.ranking.exact import limits
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.fast_products import Bfloat16Use, Operands, operands_of
 from pbgeval.scoring.scorer import EdgeScorer
-from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
+from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts
 
 # Size of the candidates that one call of the compiled loop counts: large enough to hide the cost of the Python call,
@@ -116,7 +116,7 @@ class CpuBackend(TorchBackend):
 
     def _count_products(self, block: Block) -> Counted:
         queries, true = block.queries, block.queries.true
-        assert isinstance(true, TrueScores), "ranks are not certified"
+        assert isinstance(true, TrueScores), "ranks are not exact"
         counts, _, read_P = cpu_counting.count(
             queries.rows_KD,
             block.candidates.rows_CD,
@@ -145,7 +145,7 @@ class CpuBackend(TorchBackend):
 
     def _count_operands(self, block: Block, operands: Operands, max_open: int) -> Counted:
         queries, true = block.queries, block.queries.true
-        assert isinstance(true, CertifiedTrue), "ranks are certified"
+        assert isinstance(true, ExactTrue), "ranks are exact"
         offset_K, error_K = (bound.flatten() for bound in operands.kind.bounds(operands.queries, operands.candidates))
         counts, cells, read_P = cpu_counting.count(
             operands.queries.factors_ND[0],

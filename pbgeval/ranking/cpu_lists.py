@@ -28,7 +28,7 @@ from pbgeval.ranking.cpu_loops import (
     count_gathered_exactly,
 )
 from pbgeval.scoring import blas
-from pbgeval.scoring.certified import CertifiedComparator, relative_error
+from pbgeval.scoring.exact import ExactComparator, relative_error
 from pbgeval.scoring.fast_products import grid_bits, product_error
 from pbgeval.scoring.product import longest_inner, size_in_chunks
 from pbgeval.stats.ranks import QueryCounts
@@ -136,7 +136,7 @@ class ExactChunks:
 
     lists: ChunkLists
     cells: Mapping[Side, ListCells]
-    certified: CertifiedComparator
+    certified: ExactComparator
     _results: dict[Side, Arrays] = field(init=False)  # by hidden side, as arguments of the loop
     _open: list[Mapping[Side, CellIndex]] = field(factory=list, init=False)  # one for each thread's chunks
     _num_decided: list[np.ndarray] = field(factory=list, init=False)  # in float64, by side, of each thread's chunks

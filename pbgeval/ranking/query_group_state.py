@@ -30,8 +30,8 @@ from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
-from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
+from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.rows import Rows
 
@@ -313,7 +313,7 @@ class QueryGroupState:
     backend: Backend
     source: QuerySource
     prepared: Rows  # (K, D'): a prepared query per key
-    true_scores: Rows  # a packed `TrueScores`, or `CertifiedTrue`, per query
+    true_scores: Rows  # a packed `TrueScores`, or `ExactTrue`, per query
     dtype: torch.dtype  # of vectors before they are prepared
     device: torch.device
     sample: SampledCells | None = None  # None: the pooled AUC compares every score
@@ -340,8 +340,8 @@ class QueryGroupState:
         return self.queries.query_group.scorer.comparator
 
     @property
-    def certified(self) -> CertifiedComparator | None:
-        """The comparator in exact arithmetic, if ranks are certified."""
+    def certified(self) -> ExactComparator | None:
+        """The comparator in exact arithmetic, if ranks are exact."""
         return self.queries.query_group.scorer.certified
 
     @property
@@ -368,12 +368,12 @@ class QueryGroupState:
         """Return a block's prepared queries and the true scores to compare candidates with."""
         query_KD = self.prepared_queries(block, self.device)
         row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key)
-        true: TrueScores | CertifiedTrue
+        true: TrueScores | ExactTrue
         if self.certified is None:
             true = self.true(block.first, block.stop)
         else:
             rows_QD = self.true_scores.read(block.first, block.stop).to(self.device)
-            true = CertifiedTrue.unpacked(self.certified, rows_QD, query_KD[row_Q.to(self.device)])
+            true = ExactTrue.unpacked(self.certified, rows_QD, query_KD[row_Q.to(self.device)])
         return QueryRows(query_KD[None], row_Q, true, self.certified)
 
     def true_values(self) -> Tensor:
@@ -470,7 +470,7 @@ class QueryGroupState:
             candidates_QD = self.prepared_candidates(true_QD, true_Q)
             queries_QD = prepared_KD.index_select(0, row_Q)
             if self.certified is not None:
-                self.true_scores.write(at, CertifiedTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
+                self.true_scores.write(at, ExactTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
                 continue
             true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.backend.pairs)
             cells = np.arange(at, until), true_Q

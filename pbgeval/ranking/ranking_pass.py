@@ -1,7 +1,7 @@
 """A range of candidates -> counts of every query of a query group against them, for every policy but sampled lists.
 
 Queries stream past the range block by block. The backend returns counts and the scores of the cells sampled for the
-pooled AUC. Certified counting keeps no scores to read, so those cells are scored pair by pair, with the same bits.
+pooled AUC. Exact counting keeps no scores to read, so those cells are scored pair by pair, with the same bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from torch import Tensor
 from pbgeval.ranking.backend import Backend
 from pbgeval.ranking.block import Block, Counted, NotANumberError
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.certified import UndecidedCells
 from pbgeval.ranking.counting import (
     NO_CELLS,
     CellIndex,
@@ -29,6 +28,7 @@ from pbgeval.ranking.counting import (
     joined,
     own_cells,
 )
+from pbgeval.ranking.exact import UndecidedCells
 from pbgeval.ranking.groups import refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, positions
 from pbgeval.ranking.pooled_scores import PooledScores

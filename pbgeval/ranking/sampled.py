@@ -18,7 +18,6 @@ from torch import Tensor
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.backend import Backend, backend_for
 from pbgeval.ranking.block import Block, CandidateRows, ChunkLists, Counted, ListCells, NotANumberError, QueryRows
-from pbgeval.ranking.certified import decide, signs_of, with_signs
 from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import (
     NO_CELLS,
@@ -30,13 +29,14 @@ from pbgeval.ranking.counting import (
     joined,
 )
 from pbgeval.ranking.draws import DrawStream, uniform_below
+from pbgeval.ranking.exact import decide, signs_of, with_signs
 from pbgeval.ranking.groups import Group, refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.scoring.block_sizes import sizes_on
-from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
+from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
@@ -367,7 +367,7 @@ def _decided(
     return evolve(counted, counts=counts), in_time
 
 
-def _signs_by_id(part: ChunkPart, certified: CertifiedComparator, query_P: Tensor, column_P: Tensor) -> Tensor:
+def _signs_by_id(part: ChunkPart, certified: ExactComparator, query_P: Tensor, column_P: Tensor) -> Tensor:
     """Return the same as `signs_of` for a few cells whose rows are not prepared yet."""
     group, hidden, num_queries = part.group, part.hidden, part.rows_BQ.shape[1]
     signs = [torch.empty(0, dtype=torch.int8)]
@@ -382,14 +382,12 @@ def _signs_by_id(part: ChunkPart, certified: CertifiedComparator, query_P: Tenso
         )
         query_PD = group.queries(hidden, group.rows(hidden.other, known), rows)
         true_PD, candidate_PD = (group.candidates(hidden, group.rows(hidden, ids), ids) for ids in (true, candidate))
-        true_scores, pairs = CertifiedTrue.from_pairs(certified, query_PD, true_PD), torch.arange(query.numel())
+        true_scores, pairs = ExactTrue.from_pairs(certified, query_PD, true_PD), torch.arange(query.numel())
         signs.append(decide(certified, (query_PD, pairs), (candidate_PD, pairs), true_scores, pairs))
     return torch.cat(signs)
 
 
-def _true(
-    part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Backend
-) -> TrueScores | CertifiedTrue | None:
+def _true(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Backend) -> TrueScores | ExactTrue | None:
     """Return the true scores to compare with; None: the backend scores the lists' leading true entities."""
     if part.block.num_batch and backend.certified is None:
         return None
@@ -401,7 +399,7 @@ def _true(
     else:
         true_QD = part.group.candidates(part.hidden, part.group.rows(part.hidden, ids_Q), ids_Q)
     if backend.certified is not None:
-        return CertifiedTrue.from_pairs(backend.certified, query_QD, true_QD)
+        return ExactTrue.from_pairs(backend.certified, query_QD, true_QD)
     true_Q = backend.pairs(query_QD, true_QD)
     cells = rows_Q.numpy(), ids_Q.numpy()
     refuse_nan_of_pairs(

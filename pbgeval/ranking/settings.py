@@ -42,7 +42,7 @@ class Relation:
 
     scorer: EdgeScorer  # its parameters are of type `dtype`
     policy: CandidatePolicy
-    dtype: torch.dtype = torch.float32  # of vectors, products and comparisons; certified: of vectors alone
+    dtype: torch.dtype = torch.float32  # of vectors, products and comparisons; exact: of vectors alone
 
     @property
     def prepared_dtype(self) -> torch.dtype:

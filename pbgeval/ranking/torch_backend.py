@@ -23,13 +23,13 @@ from pbgeval.ranking.block import (
     QueryRows,
     moved,
 )
-from pbgeval.ranking.certified import cells_between, decide, limits
+from pbgeval.ranking.exact import cells_between, decide, limits
 from pbgeval.ranking.groups import first_nan
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import BlockSizes, sizes_on
-from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import GridProduct, fast_scores
-from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores, row_hashes
+from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 SCORER_CANDIDATES_PER_BLOCK = 1 << 13  # a model may score all entities for each block; changes no number
@@ -45,7 +45,7 @@ class TorchBackend:
     """
 
     comparator: RowComparator
-    certified: CertifiedComparator | None  # None: ranks are not certified
+    certified: ExactComparator | None  # None: ranks are not exact
     device: torch.device
     dtype: torch.dtype  # of vectors
     keeps_scores: bool  # whether `Counted` has every score of a block
@@ -89,7 +89,7 @@ class TorchBackend:
     def count(self, block: Block) -> Counted:
         """Count every candidate of a block for every query.
 
-        Unless ranks are certified, a score is compared with the query's `score_Q`. But a candidate whose score is
+        Unless ranks are exact, a score is compared with the query's `score_Q`. But a candidate whose score is
         `kernel_Q` and whose row has the hash `hash_Q` has the true entity's vector: it ties and is never better
         (`TrueScores.compare`, `duplicates_tie`).
 
@@ -103,7 +103,7 @@ class TorchBackend:
         if true is None:  # lists begin with the true entities of their queries
             true_Q = scores_KC[block.queries.row_on_device_Q, block.own_on_device_Q]
             return self._counted(block, self.count_scores(block, scores_KC, true_Q, true_Q), true_Q, scores_KC)
-        assert isinstance(true, TrueScores), "ranks are not certified"
+        assert isinstance(true, TrueScores), "ranks are not exact"
         counts = self.count_scores(block, scores_KC, true.score_Q, true.score_Q)
         return self._counted(block, counts + self.duplicates_tie(block, true), true.score_Q, scores_KC)
 
@@ -145,8 +145,8 @@ class TorchBackend:
         """
         candidate_ND, score_N = pairs
         true = queries.true
-        if isinstance(true, CertifiedTrue):
-            assert self.certified is not None, "ranks are certified"
+        if isinstance(true, ExactTrue):
+            assert self.certified is not None, "ranks are exact"
             query_rows = queries.rows_KD, queries.row_on_device_Q[query_P]
             signs_P = decide(self.certified, query_rows, (candidate_ND, at_P), true, query_P)
             return signs_P > 0, signs_P == 0
@@ -209,7 +209,7 @@ class TorchBackend:
     def _count_between_limits(self, block: Block) -> Counted:
         """Count what the bounds of fast scores decide."""
         queries, true = block.queries, block.queries.true
-        assert isinstance(true, CertifiedTrue), "ranks are certified"
+        assert isinstance(true, ExactTrue), "ranks are exact"
         fast = fast_scores(queries.prepared, block.candidates.prepared, values=self.keeps_scores)
         scores_KC = fast.scores_KC.flatten(0, 1)
         bounds_K = fast.offset_K.flatten(), fast.error_K.flatten()

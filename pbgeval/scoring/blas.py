@@ -2,7 +2,7 @@
 
 torch's builds for CPUs carry MKL and export `sgemm_`, which gives the bits of `torch.bmm` without a call of Python for
 each block. Another library, or none, means that loops that need it are not used; the caller compares the bits.
-Certified ranks need no bits, so they may also use `gemm_bf16bf16f32`.
+Exact ranks need no bits, so they may also use `gemm_bf16bf16f32`.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ class BlockSizes:
     distance_cells: int  # scores that are sums over columns
     pairs: int  # scored pair by pair
     compared_pairs: int  # where pairs come again
-    decided_pairs: int  # for certified ranks
+    decided_pairs: int  # for exact ranks
     keys: int  # prepared together
     true_scores: int
-    prepared_rows: int  # candidates, for certified ranks, in float64
+    prepared_rows: int  # candidates, for exact ranks, in float64
     ordered_rows: int  # of a matrix product whose sums are taken in order
     hashed_rows: int
     checked_rows: int  # of a partition under inspection

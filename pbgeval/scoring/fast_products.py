@@ -1,4 +1,4 @@
-"""Prepared rows for certified ranks -> fast scores with error bounds.
+"""Prepared rows for exact ranks -> fast scores with error bounds.
 
 A *float product* multiplies the rows as they are. For any order, shape or number of threads of the kernel, a sum of n
 products is off by at most n roundings of the sum of their magnitudes, which the rows' norms bound (Cauchy-Schwarz). In
@@ -6,7 +6,7 @@ bfloat16 the rows are rounded first, and the bound grows by what they lose.
 
 A *grid product* first rounds each row to a grid, whose step is a power of two below the row's largest number. The grid
 is so coarse that float64 adds the products without rounding. So scores have the same bits on any hardware, and the
-bound covers only what the grids left out. Grid products are the *values* that certified runs report as scores.
+bound covers only what the grids left out. Grid products are the *values* that exact runs report as scores.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 from attrs import astuple, define, field, frozen
 from torch import Tensor
 
-from pbgeval.scoring.certified import CertifiedComparator, squared_lengths
 from pbgeval.scoring.comparators import SMALLEST_SQUARE
+from pbgeval.scoring.exact import ExactComparator, squared_lengths
 from pbgeval.scoring.product import product
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that no sum of float32 products overflows
@@ -62,7 +62,7 @@ class FloatProduct:
     Distances with a bias do not use bfloat16, because their extra columns would lose too much.
     """
 
-    comparator: CertifiedComparator
+    comparator: ExactComparator
     dtype: torch.dtype
 
     @property
@@ -140,7 +140,7 @@ def product_error(num_columns: int, dtype: torch.dtype) -> tuple[float, float]:
 class GridProduct:
     """Multiplies rows on grids in float64 without rounding: values have the same bits on any hardware."""
 
-    comparator: CertifiedComparator
+    comparator: ExactComparator
 
     def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
         """Round prepared rows to grids."""
@@ -211,7 +211,7 @@ def grid_bits(num_columns: int) -> int:
 class PreparedRows:
     """Prepared rows of queries or candidates; the operand of each kind of product is made on first use."""
 
-    comparator: CertifiedComparator
+    comparator: ExactComparator
     rows_ND: Tensor
     of_queries: bool
     _operands: dict[torch.dtype | None, Operand] = field(factory=dict, init=False)
@@ -274,7 +274,7 @@ class Bfloat16Use:
     num_given_up: int = 0
 
 
-def _columns(comparator: CertifiedComparator, rows_ND: Tensor, *, of_queries: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _columns(comparator: ExactComparator, rows_ND: Tensor, *, of_queries: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return vectors, biases and constants of prepared rows; under dot and cos the bias is part of the vector."""
     zero_N = torch.zeros(rows_ND.shape[:-1], dtype=torch.float64, device=rows_ND.device)
     constant_N = rows_ND[..., -1].double() if of_queries else zero_N
@@ -291,7 +291,7 @@ def _operand(
     return Operand(factors_ND, square_N.sqrt() * SLACK + left_out_N, square_N, left_out_N, bias_N, constant_N)
 
 
-def _magnitudes(comparator: CertifiedComparator, queries: Operand, candidates: Operand) -> Tensor:
+def _magnitudes(comparator: ExactComparator, queries: Operand, candidates: Operand) -> Tensor:
     """Return an upper bound of the summed magnitudes of a score's terms, for each query (..., K)."""
     norm = candidates.norm_N.amax(-1, keepdim=True)
     if not comparator.is_distance:

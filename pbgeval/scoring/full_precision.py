@@ -2,7 +2,7 @@
 
 Training loops allow products in TF32 or bfloat16 (`torch.set_float32_matmul_precision("medium")`, `torch.autocast`),
 and make tensors of bfloat16, or on a GPU, by default. An evaluation in the same process would inherit these settings:
-scores would be off by 1 in 100, and bounds of certified ranks would not hold.
+scores would be off by 1 in 100, and bounds of exact ranks would not hold.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Which side an operator acts on (PBG.md section 2.5), for a query whose side S is
                   (one of ours acts on lhs rows as well; so does any that has parameters for lhs rows too)
     dynamic       side O's operators act on the known row, candidates stay as they are
 
-For certified ranks an operator that would act on the candidates acts on the query wherever that is exact algebra, in
+For exact ranks an operator that would act on the candidates acts on the query wherever that is exact algebra, in
 all passes alike: rows are rounded once they are prepared, so the two ways would be two orders.
 """
 
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from pbgeval.notation import Side
 from pbgeval.scoring.block_scorer import ScorerRelation
-from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator, check_finite
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query, moves_to_query
 from pbgeval.scoring.true_scores import TrueScores
 
@@ -39,7 +39,7 @@ class RelationScorer:
     lhs_type: str
     rhs_type: str
     weight: float = 1.0  # of the relation, in the loss only
-    certified: CertifiedComparator | None = None  # prepares rows for certified ranks, from vectors in float64
+    certified: ExactComparator | None = None  # prepares rows for exact ranks, from vectors in float64
 
     def entity_type(self, side: Side) -> str:
         return side.pick(self.lhs_type, self.rhs_type)
@@ -186,7 +186,7 @@ def query_groups(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = Tr
             shared.setdefault(entity_type, {})[relation] = scorer
     grouped = []
     for entity_type, members in shared.items():
-        # A scorer for certified ranks moves its operator itself, by the same rule.
+        # A scorer for exact ranks moves its operator itself, by the same rule.
         moved = (
             not scorers[0].dynamic
             and scorers[0].certified is None

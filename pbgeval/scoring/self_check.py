@@ -193,7 +193,7 @@ def _check_device(device: torch.device, dtype: torch.dtype) -> KernelReport:
         raise LaunchError(f"device {device}: kernels of triton {triton} give one pair several scores; use device cpu")
     for vectors_ND, expected_KC in samples:
         check_precision(vectors_ND, expected_KC)
-        check_precision(vectors_ND, vectors_ND @ vectors_ND.T)  # of certified ranks
+        check_precision(vectors_ND, vectors_ND @ vectors_ND.T)  # of exact ranks
         digest.update(expected_KC.cpu().numpy().tobytes())
     by_dot = device_scores.multiplies_by_dot(device, dtype)
     return KernelReport(

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pbgeval.scoring.block_scorer import PairedScores, RowComparator
 from pbgeval.scoring.block_sizes import sizes_on
-from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import GridProduct
 
 
@@ -64,8 +64,8 @@ class TrueScores:
 
 
 @frozen(eq=False)
-class CertifiedTrue:
-    """The true entities' prepared rows of some queries, for certified ranks."""
+class ExactTrue:
+    """The true entities' prepared rows of some queries, for exact ranks."""
 
     rows_QD: Tensor  # float32
     value_Q: Tensor  # float32: the score that the pooled AUC compares, computed as those of competitors
@@ -73,7 +73,7 @@ class CertifiedTrue:
     error_Q: Tensor  # float64: the largest possible error of `score_Q`
 
     @classmethod
-    def from_pairs(cls, comparator: CertifiedComparator, query_QD: Tensor, true_QD: Tensor) -> CertifiedTrue:
+    def from_pairs(cls, comparator: ExactComparator, query_QD: Tensor, true_QD: Tensor) -> ExactTrue:
         """Score each prepared query with its own true entity's prepared row."""
         value_Q = GridProduct(comparator).paired(query_QD, true_QD).float()
         return cls(true_QD, value_Q, *comparator.scores_in_float64(query_QD, true_QD))
@@ -83,7 +83,7 @@ class CertifiedTrue:
         return torch.cat([self.rows_QD, self.value_Q.unsqueeze(1)], dim=1)
 
     @classmethod
-    def unpacked(cls, comparator: CertifiedComparator, rows_QD: Tensor, query_QD: Tensor) -> CertifiedTrue:
+    def unpacked(cls, comparator: ExactComparator, rows_QD: Tensor, query_QD: Tensor) -> ExactTrue:
         """Read what `packed` made; the queries must be those that it was made with."""
         true_QD = rows_QD[:, :-1]
         return cls(true_QD, rows_QD[:, -1], *comparator.scores_in_float64(query_QD, true_QD))

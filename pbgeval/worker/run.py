@@ -120,9 +120,9 @@ def _fault_kept(work: Work) -> Iterator[_Kept]:
 def _facts(context: WorkerContext, summary: WorkSummary) -> dict[str, Any]:
     """Return what `run.json` says of this worker."""
     kernels = context.kernels
-    certified = context.settings.relations[0].scorer.certified
+    exact = context.settings.relations[0].scorer.certified
     return {
-        **({} if certified is None else {"certified": dict(certified.tally)}),
+        **({} if exact is None else {"open_candidates": dict(exact.tally)}),
         "host": host_name(),
         "device": str(context.device),
         "threads": kernels.num_threads,
@@ -258,9 +258,9 @@ def _result(
     worker: WorkerContext, record: Record, summary: WorkSummary, facts_of_workers: list[dict[str, Any]]
 ) -> Result:
     work, config, protocol = worker.work, worker.inputs.config, worker.work.protocol
-    # Certified ranks are the same whatever the kernels.
-    certified = config.precision == "certified"
-    alike = certified or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
+    # Exact ranks are the same whatever the kernels.
+    is_exact = config.precision == "exact"
+    alike = is_exact or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
     states = {facts["kernels"].get("scorer", CONSISTENT) for facts in facts_of_workers}
     for warning in _warnings(facts_of_workers, states, alike=alike):
         work.observer.warn(warning)
@@ -284,7 +284,7 @@ def _result(
         num_edges_before_restrictions=work.inputs.num_edges if work.inputs.restrictions.drops_edges else None,
     )
     # How many candidates the fast products of all workers left open, and how they were decided.
-    tallies = [facts.pop("certified") for facts in facts_of_workers if certified]
+    tallies = [facts.pop("open_candidates") for facts in facts_of_workers if is_exact]
     decided = {name: sum(tally[name] for tally in tallies) for name in ("in_float64", "exactly")}
     model = _from_output(work, [config.model or config.checkpoint_path])
     run = {
@@ -293,7 +293,7 @@ def _result(
         "devices": worker.devices,
         "workers": facts_of_workers,
         "reproducible": alike and INCONSISTENT not in states,
-        **({"certified": decided} if certified else {}),
+        **({"open_candidates": decided} if is_exact else {}),
         **({"edge_paths": _edge_paths_from_output(work)} if protocol.saves_ranks else {}),
         **({"model_path": model[0]} if model else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),

@@ -11,13 +11,13 @@ from attrs import frozen
 
 from pbgeval.ranking.backend import Backend, backend_for
 from pbgeval.ranking.block import Block, CandidateRows, NotANumberError, QueryRows
-from pbgeval.ranking.certified import decided
+from pbgeval.ranking.exact import decided
 from pbgeval.ranking.torch_backend import TorchBackend
-from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
-from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
+from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from tests import reference
 from tests.kit.loops import loops_used
 
@@ -32,10 +32,10 @@ def make_backend(request: pytest.FixtureRequest) -> Iterator[MakeBackend]:
     device = torch.device(request.getfixturevalue("kernel_device") if request.param == "gpu" else "cpu")
     check_kernels(device)
 
-    def make(name: str = "dot", *, certified: bool = False, keeps_scores: bool = False) -> Backend:
-        exactly = CertifiedComparator(name) if certified else None
+    def make(name: str = "dot", *, exact: bool = False, keeps_scores: bool = False) -> Backend:
+        exactly = ExactComparator(name) if exact else None
         scorer = RelationScorer("likes", "none", {}, Comparator(name), False, "user", "user", certified=exactly)
-        dtype = torch.float64 if certified else torch.float32
+        dtype = torch.float64 if exact else torch.float32
         if request.param == "torch":
             return TorchBackend(scorer.comparator, scorer.certified, device, dtype, keeps_scores)
         return backend_for(scorer, device, dtype, keeps_scores=keeps_scores, num_cells=1)
@@ -68,7 +68,7 @@ class Drawn:
         candidate_CD, true_QD = comparator.prepare_candidates(candidate_CD), comparator.prepare_candidates(true_QD)
         pairs = query_KD[torch.from_numpy(self.row_Q)], true_QD
         true = (
-            CertifiedTrue.from_pairs(backend.certified, *pairs)
+            ExactTrue.from_pairs(backend.certified, *pairs)
             if precise
             else TrueScores.from_pairs(backend.comparator, *pairs, backend.pairs)
         )
@@ -131,19 +131,19 @@ def as_tuples(counts) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    ("certified", "keeps_scores", "excludes"),
+    ("exact", "keeps_scores", "excludes"),
     [(False, False, False), (False, True, False), (False, False, True), (True, False, False), (True, True, True)],
 )
-def test_counts_are_those_by_sorting(make_backend, shape, certified, keeps_scores, excludes) -> None:
+def test_counts_are_those_by_sorting(make_backend, shape, exact, keeps_scores, excludes) -> None:
     """Scores of quarters are exact in any type of numbers, so exact and rounded counts are alike."""
-    backend, of = make_backend(certified=certified, keeps_scores=keeps_scores), drawn(shape, in_quarters=True)
+    backend, of = make_backend(exact=exact, keeps_scores=keeps_scores), drawn(shape, in_quarters=True)
     block = of.block(backend, excludes=excludes)
     exact_KC, true_Q = of.query_KD @ of.candidate_CD.T, (of.query_KD[of.row_Q] * of.true_QD).sum(1)
 
     found = backend.count(block)
 
     counts = found.counts
-    if certified:
+    if exact:
         counts = decided(block.queries, block.candidates, counts, found.open, block.known_on_device)
     excluded = set(of.excluded) if excludes else set()
     expected = of.counts(lambda row, at: float(exact_KC[row, at]), lambda query: float(true_Q[query]), excluded)
@@ -196,6 +196,6 @@ def test_a_score_that_is_no_number_is_named(make_backend) -> None:
     assert (raised.value.row, raised.value.column) == (3, 11)
 
 
-def test_a_comparator_in_exact_arithmetic_is_asked_of_certified_backends_alone(make_backend) -> None:
-    assert isinstance(make_backend(certified=True).certified, CertifiedComparator)
+def test_a_comparator_in_exact_arithmetic_is_asked_of_exact_backends_alone(make_backend) -> None:
+    assert isinstance(make_backend(exact=True).certified, ExactComparator)
     assert make_backend().certified is None

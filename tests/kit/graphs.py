@@ -27,7 +27,7 @@ KnownEdge = tuple[Entity, int, Entity]
 
 OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
 COMPARATORS = ("dot", "cos", "l2", "squared_l2")
-# Beyond PyTorch-BigGraph's: of other systems' models, and not for certified ranks.
+# Beyond PyTorch-BigGraph's: of other systems' models, and not for exact ranks.
 OWN_OPERATORS = ("rotate", "swapped_diagonal", "projected_translation")
 OWN_COMPARATORS = tuple(name for name in ALL_COMPARATORS if name not in COMPARATORS)
 EMBEDDING_KINDS = ("quarters", "identical", "normal")

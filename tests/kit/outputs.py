@@ -15,7 +15,7 @@ from tests.kit.held_up import entries_after_each_unit
 
 EVERYTHING = (
     *("candidates=all", "filter_paths=known", "train_paths=known", "save_ranks=True", "save_topk=2"),
-    "precision=certified",
+    "precision=exact",
     "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency,groups,time,popularity",
     *("relation_groups=groups.json", "time_bin=3", "time_window=1"),
     "topk_metrics=True",

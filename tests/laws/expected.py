@@ -22,8 +22,8 @@ from tests.kit.graphs import Bucket, Edge, Entity, Row, TinyGraph
 
 SIDES = {"lhs": Side.LHS, "rhs": Side.RHS, "rel": Side.REL}
 LABELS = {"lhs": "head", "rhs": "tail", "rel": "relation"}
-# Relative error of a rounding; the reference's own is float64's too. Certified: of the vectors, when they are prepared.
-UNITS = {"float32": 2.0**-24, "float64": 2.0**-50, "certified": 2.0**-24}
+# Relative error of a rounding; the reference's own is float64's too. Exact: of the vectors, when they are prepared.
+UNITS = {"float32": 2.0**-24, "float64": 2.0**-50, "exact": 2.0**-24}
 
 
 @dataclass(frozen=True)

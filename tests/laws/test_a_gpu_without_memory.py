@@ -42,7 +42,7 @@ def fill(monkeypatch: pytest.MonkeyPatch, fewest: int) -> list[int]:
 
 
 @pytest.mark.parametrize("auc", ["exact", "sampled"])
-@pytest.mark.parametrize("name", ["partition_filtered", "all", "all_filtered", "all_restricted", "all_certified_topk"])
+@pytest.mark.parametrize("name", ["partition_filtered", "all", "all_filtered", "all_restricted", "all_exact_topk"])
 def test_halves_give_the_figures_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, auc: str
 ) -> None:

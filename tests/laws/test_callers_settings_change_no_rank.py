@@ -61,12 +61,12 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     ("candidates", "precision", "setting"),
-    crossed(["all", "partition", "sampled"], ["float32", "certified"], list(SETTINGS), quick=2, thorough=2),
+    crossed(["all", "partition", "sampled"], ["float32", "exact"], list(SETTINGS), quick=2, thorough=2),
 )
 def test_products_are_not_those_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str, precision: str, setting: str
 ) -> None:
-    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # certified values are of float64
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # exact values are of float64
     use_loops(monkeypatch, False)  # compiled loops know of no setting
     case = TinyCase.write(tmp_path / "case", partition_sizes=(300, 300), edges_per_bucket=60, dimension=32)
     asked = (f"candidates={candidates}", f"precision={precision}", "num_uniform_negs=100")

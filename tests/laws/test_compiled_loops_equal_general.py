@@ -50,7 +50,7 @@ SETTINGS_OF_CHUNKS = {  # and whether the loop gathers the lists
     "constrained": (SETTINGS["by relation"], None),
     "a loss": (("compute_loss=True",), False),
 }
-CERTIFIED_SETTINGS = [("raw", 1.0), ("filtered", 1.0), ("filtered", 0.2), ("filtered", None), ("by relation", 1.0)]
+EXACT_SETTINGS = [("raw", 1.0), ("filtered", 1.0), ("filtered", 0.2), ("filtered", None), ("by relation", 1.0)]
 
 
 def write_case(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> TinyCase:
@@ -94,7 +94,7 @@ def num_calls_of(
 
 
 def num_gathered(case: TinyCase, *overrides: str) -> int:
-    is_exact = "precision=certified" in overrides
+    is_exact = "precision=exact" in overrides
     chunks = cpu_lists.ExactChunks if is_exact else cpu_lists.GatheredChunks
     loop = cpu_loops.count_gathered_exactly if is_exact else cpu_loops.count_gathered
     return num_calls_of(case, "candidates=sampled", *overrides, loop=loop, owner=chunks)
@@ -118,9 +118,9 @@ def test_the_loop_gives_the_figures_of_the_general_path(
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     ("settings", "in_bfloat16", "comparator", "candidates"),
-    crossed(CERTIFIED_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=6, thorough=2),
+    crossed(EXACT_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=6, thorough=2),
 )
-def test_certified_ranks_are_those_of_the_general_path(
+def test_exact_ranks_are_those_of_the_general_path(
     case: TinyCase,
     monkeypatch: pytest.MonkeyPatch,
     candidates: str,
@@ -132,7 +132,7 @@ def test_certified_ranks_are_those_of_the_general_path(
     monkeypatch.setattr(cpu_counting, "multiplies_bfloat16", lambda: in_bfloat16 is not None)
     monkeypatch.setattr(cpu_backend, "MAX_OPEN_SHARE", in_bfloat16 or 0.0)
     count_at_a_time(7 if settings == "filtered" else 576, monkeypatch)
-    overrides = (f"candidates={candidates}", "precision=certified", f"comparator={comparator}", *SETTINGS[settings])
+    overrides = (f"candidates={candidates}", "precision=exact", f"comparator={comparator}", *SETTINGS[settings])
 
     assert num_calls_of(case, *overrides)
 
@@ -144,7 +144,7 @@ def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
 ) -> None:
     monkeypatch.setattr(cpu_backend, "MAX_OPEN", 37)
     case.spoil_embeddings("user", 1, slice(0, 30), 0.25)  # nearly all are duplicates
-    overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
+    overrides = (f"candidates={candidates}", "precision=exact", *FILTERED)
 
     assert num_calls_of(case, *overrides) > 50
 
@@ -152,7 +152,7 @@ def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
 @pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["all", "partition"])
 def test_a_bias_beside_a_root_is_left_to_float64(case: TinyCase, candidates: str) -> None:
-    overrides = (f"candidates={candidates}", "precision=certified", "comparator=l2", "bias=True", *FILTERED)
+    overrides = (f"candidates={candidates}", "precision=exact", "comparator=l2", "bias=True", *FILTERED)
 
     assert num_calls_of(case, *overrides) == 0
 
@@ -261,7 +261,7 @@ def test_lists_that_are_gathered_exactly_give_the_figures_of_the_general_path(
     overrides, is_gathered = SETTINGS_OF_CHUNKS[name]
     case = write_case(tmp_path / "case", monkeypatch, dynamic=dynamic, dimension=dimension)
 
-    assert is_gathered in (None, num_gathered(case, "precision=certified", *overrides) > 0)
+    assert is_gathered in (None, num_gathered(case, "precision=exact", *overrides) > 0)
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -275,7 +275,7 @@ def test_more_cells_stay_open_in_lists_than_there_is_room_for(
         case.spoil_embeddings("user", partition, slice(None), vectors[:rows])
     monkeypatch.setattr(cpu_lists, "OPEN_PER_QUERY", 1000 * room)
 
-    assert num_gathered(case, "precision=certified", *FILTERED)
+    assert num_gathered(case, "precision=exact", *FILTERED)
 
 
 def test_threads_share_a_block_of_lists(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:

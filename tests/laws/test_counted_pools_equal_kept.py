@@ -41,7 +41,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "filtered": ({}, (FILTERED,)),
     "distances in float64": ({"comparator": "l2"}, (FILTERED, "precision=float64")),
     "distances of L1": ({"comparator": "l1", "bias": True}, (FILTERED,)),
-    "certified": ({}, (FILTERED, "precision=certified")),
+    "exact": ({}, (FILTERED, "precision=exact")),
     "narrowed": ({}, ("train_paths=edges", "type_constraint=observed")),
     "two paths": ({}, (FILTERED, "edge_paths=edges,more")),
     "best candidates": ({}, (FILTERED, "save_topk=3")),

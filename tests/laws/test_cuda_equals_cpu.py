@@ -1,4 +1,4 @@
-"""The same code on a GPU: ranks may differ from the CPU's only where scores nearly tie; certified ones may not."""
+"""The same code on a GPU: ranks may differ from the CPU's only where scores nearly tie; exact ones may not."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from pbgeval import evaluate, load_config
 from tests.kit.case import TinyCase
 
-LOSS, FILTERED, CERTIFIED = "compute_loss=True", "filter_paths={folder}/edges", "precision=certified"
+LOSS, FILTERED, EXACT = "compute_loss=True", "filter_paths={folder}/edges", "precision=exact"
 WAYS = [
     [LOSS],
     ["candidates=partition", LOSS],
     ["pbg_semantics=True", LOSS],
     ["candidates=all", FILTERED],
-    [CERTIFIED, LOSS],
-    ["candidates=all", CERTIFIED, FILTERED],
+    [EXACT, LOSS],
+    ["candidates=all", EXACT, FILTERED],
 ]
 
 
@@ -39,7 +39,7 @@ def test_a_gpu_gives_the_figures_of_the_cpu(tmp_path: Path, dynamic: bool, overr
         for device in ("cpu", "cuda")
     )
 
-    if CERTIFIED in overrides:
+    if EXACT in overrides:
         for document in (on_cpu.document, on_gpu.document):
             document["metrics"].pop("both.loss", None)  # its exponentials are the hardware's
         assert on_cpu.document["metrics"] == on_gpu.document["metrics"]

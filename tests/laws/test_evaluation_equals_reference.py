@@ -56,11 +56,11 @@ Ranks = dict[tuple[int, tuple[int, int], int, str], dict[str, int]]  # by path, 
 
 
 @st.composite
-def protocols(draw: st.DrawFn, candidates: str | None, *, certified: bool = True, pbg: bool = True) -> Protocol:
-    """Any protocol with these candidates; at times with certified ranks, or as PyTorch-BigGraph, if they may be."""
+def protocols(draw: st.DrawFn, candidates: str | None, *, exact: bool = True, pbg: bool = True) -> Protocol:
+    """Any protocol with these candidates; at times with exact ranks, or as PyTorch-BigGraph, if they may be."""
     relations = ("rel",) if candidates in ("all", "partition") and draw(st.booleans()) else ()
     pbg = pbg and candidates != "all" and not relations and draw(st.booleans())
-    certified = certified and not relations and not pbg
+    exact = exact and not relations and not pbg
     return Protocol(
         candidates=candidates,
         num_negs=draw(st.sampled_from([(2, 3), (3, 0), (0, 4), (7, 2)])),
@@ -70,7 +70,7 @@ def protocols(draw: st.DrawFn, candidates: str | None, *, certified: bool = True
         seed=draw(st.integers(0, 3)),
         sides=draw(st.sampled_from([("lhs", "rhs"), ("lhs", "rhs"), ("lhs",), ("rhs",)])) + relations,
         window_rows=draw(st.sampled_from([1 << 17, 1, 4, 7])),
-        precision=draw(st.sampled_from(["float32", "float64", *(["certified"] if certified else [])])),
+        precision=draw(st.sampled_from(["float32", "float64", *(["exact"] if exact else [])])),
     )
 
 
@@ -359,7 +359,7 @@ def test_where_float32_is_exact_every_count_and_figure_is_the_references(candida
     own = data.draw(st.booleans())
     graphs = [data.draw(tiny_graphs(exact=True, max_edges=among(16, 40), max_partitions=3, own=own))]
     drawn = Rules() if rules == "raw" else data.draw(all_rules(graphs[0], rules == "restricted"))
-    protocol = data.draw(protocols(candidates, certified=not own, pbg=rules != "restricted"))
+    protocol = data.draw(protocols(candidates, exact=not own, pbg=rules != "restricted"))
     if data.draw(st.booleans()):
         backwards = {bucket: edges[::-1] for bucket, edges in graphs[0].buckets.items()}
         graphs.append(dataclasses.replace(graphs[0], buckets=backwards))
@@ -390,7 +390,7 @@ def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparat
     graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, own=own, **sizes))
     restricted = data.draw(st.booleans())
     rules = data.draw(all_rules(graph, restricted))
-    protocol = data.draw(protocols(candidates, certified=not own, pbg=not restricted))
+    protocol = data.draw(protocols(candidates, exact=not own, pbg=not restricted))
     assert_nearly(graph, protocol, rules, small=data.draw(st.booleans()))
 
 
@@ -410,7 +410,7 @@ def test_what_has_no_edge_or_no_competitor_has_the_figures_of_the_reference(cand
 def test_losses_are_the_references(loss, pbg, data):
     """In total and in each bucket: the mean over edges of both sides' losses, weighted by relation and by edge."""
     graph = data.draw(tiny_graphs(exact=data.draw(st.booleans()), max_edges=8, max_partitions=2))
-    drawn = data.draw(protocols(data.draw(st.sampled_from(["partition", "sampled", None])), certified=False))
+    drawn = data.draw(protocols(data.draw(st.sampled_from(["partition", "sampled", None])), exact=False))
     sides = tuple(side for side in drawn.sides if side != "rel")
     margin = data.draw(st.sampled_from([0.0, 0.1, 1.0]))
     protocol = dataclasses.replace(drawn, pbg=pbg, sides=sides, loss=loss, margin=margin)

@@ -28,8 +28,8 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "partition": ({}, ("candidates=partition", "compute_loss=True")),
     "partition_filtered": ({"comparator": "l2", "bias": True}, ("candidates=partition", FILTERED, "save_ranks=True")),
     "partition_restricted": ({}, ("candidates=partition", "train_paths=edges", "type_constraint=observed")),
-    "sampled_certified": ({"comparator": "l2", "bias": True}, ("precision=certified", FILTERED)),
-    "partition_certified": ({}, ("candidates=partition", "precision=certified", FILTERED)),
+    "sampled_exact": ({"comparator": "l2", "bias": True}, ("precision=exact", FILTERED)),
+    "partition_exact": ({}, ("candidates=partition", "precision=exact", FILTERED)),
     "sampled_l1": ({"comparator": "l1", "bias": True}, (FILTERED,)),
     "partition_clamped": ({"comparator": "clamped_dot"}, ("candidates=partition", FILTERED)),
     "all_complex_l1": ({"comparator": "complex_l1"}, ("candidates=all", FILTERED, "precision=float64")),
@@ -40,8 +40,8 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "partition_relations": ({}, ("candidates=partition", FILTERED, "relation_prediction=True")),
     "all_relations": ({"dynamic": True}, ("candidates=all", FILTERED, "relation_prediction=True")),
     "all_relations_cos": ({"comparator": "cos", "dynamic": True}, ("candidates=all", "relation_prediction=True")),
-    "all_certified": ({"dynamic": True}, ("candidates=all", "precision=certified", FILTERED)),
-    "all_certified_topk": ({"comparator": "squared_l2"}, ("candidates=all", "precision=certified", "save_topk=3")),
+    "all_exact": ({"dynamic": True}, ("candidates=all", "precision=exact", FILTERED)),
+    "all_exact_topk": ({"comparator": "squared_l2"}, ("candidates=all", "precision=exact", "save_topk=3")),
 }
 IN_PARTITIONS = {"sampled", "pbg_semantics", "partition", *(name for name in PATHS if name.startswith("all"))}
 

@@ -75,15 +75,15 @@ JOBS = {
         ("complex_diagonal",) * 3,
         dynamic=True,
     ),
-    "certified": Job(
+    "exact": Job(
         ("compiled", "blocks", "bfloat16", "float32", "pairs"),
         "all",
         ("translation", "none"),
         comparator="squared_l2",
-        precision="certified",
+        precision="exact",
     ),
-    "certified lists": Job(
-        ("compiled", "exact_lists"), "sampled", ("complex_diagonal",) * 3, dynamic=True, precision="certified"
+    "exact lists": Job(
+        ("compiled", "exact_lists"), "sampled", ("complex_diagonal",) * 3, dynamic=True, precision="exact"
     ),
     "sums": Job(("compiled", "distances"), "all", ("diagonal", "none"), comparator="l1"),
 }

@@ -97,10 +97,10 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=all", NO_AUC): (155, 52),
     ("candidates=all",): (155, 52),
     ("candidates=all", FILTER): (200, 54),
-    ("candidates=all", NO_AUC, "precision=certified"): (800, 55),
-    ("candidates=all", FILTER, "precision=certified"): (950, 74),
-    ("candidates=partition", FILTER, "precision=certified"): (950, 72),
-    ("candidates=sampled", FILTER, "precision=certified"): (580, 76),
+    ("candidates=all", NO_AUC, "precision=exact"): (800, 55),
+    ("candidates=all", FILTER, "precision=exact"): (950, 74),
+    ("candidates=partition", FILTER, "precision=exact"): (950, 72),
+    ("candidates=sampled", FILTER, "precision=exact"): (580, 76),
 }
 
 

@@ -112,7 +112,7 @@ def _graph(
 def ranks_of(plain: Plain, num_partitions: int, seed: int, **settings: Any) -> dict[tuple[int, Side], tuple[int, ...]]:
     """The row of the ranks file of each query, by edge and hidden side."""
     graph, index_of, known = split(plain, num_partitions, seed)
-    hides_relations = settings.get("precision") != "certified"
+    hides_relations = settings.get("precision") != "exact"
     with tempfile.TemporaryDirectory() as folder:
         config = write_graph(
             graph,
@@ -156,7 +156,7 @@ MODELS = [
     ("cos", ["linear", "diagonal", "none"], False),
     ("l2", ["translation", "affine", "none"], False),
 ]
-OWN_MODELS = [  # not for certified ranks
+OWN_MODELS = [  # not for exact ranks
     ("l1", ["translation"] * 3, True),
     ("complex_l1", ["rotate"] * 3, True),
     ("dot", ["swapped_diagonal"] * 3, True),
@@ -176,7 +176,7 @@ def name_of(model: tuple[str, list[str], bool]) -> str:
     return f"{comparator}-{operators[0]}-{'dynamic' if dynamic else 'static'}"
 
 
-PRECISIONS = [("float32", MODELS), ("float32", OWN_MODELS), ("certified", MODELS), ("float64", MODELS + OWN_MODELS)]
+PRECISIONS = [("float32", MODELS), ("float32", OWN_MODELS), ("exact", MODELS), ("float64", MODELS + OWN_MODELS)]
 CASES = [
     pytest.param(model, SIZES[(at + turn) % 3], precision, id=f"{name_of(model)}-{precision}")
     for turn, (precision, models) in enumerate(PRECISIONS)

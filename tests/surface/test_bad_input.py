@@ -431,7 +431,7 @@ COMPETITION = [
             ("needs candidates = 'all' or 'partition', and no candidate_path", "relation_prediction=True"),
             ("no candidate_path", "relation_prediction=True candidate_path=given"),
             ("ranks no relations", "relation_prediction=True pbg_semantics=True candidates=partition"),
-            ("ranks of relations are not certified", "relation_prediction=True precision=certified candidates=all"),
+            ("ranks of relations are not exact", "relation_prediction=True precision=exact candidates=all"),
             ("expected side both or head or tail", "metrics=relation.mrr candidates=all"),
         )
     ),

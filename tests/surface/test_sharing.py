@@ -88,7 +88,7 @@ def with_known(claimed: Any, found: Any) -> Any:
         (("candidates=partition", "pbg_semantics=True"), 2006),
         (("restrict_relations=knows,has", "breakdowns=relation,entity_types", "filter_paths=edges"), 764),
         (("metrics=rank,classification", "candidates=partition", "comparator=l2", "compute_loss=True"), 764),
-        (("precision=certified",), 688),
+        (("precision=exact",), 688),
         (
             (
                 "type_constraint=observed",
@@ -231,7 +231,7 @@ def test_passes_are_named_and_a_warning_is_told_once(case: TinyCase, tmp_path: P
     assert done.status == 0
 
     done = verify(case, tmp_path / "result", *flags(overrides))
-    passes = ("computing the figures from the saved ranks\n", "ranking 2,006 edges again in certified precision\n")
+    passes = ("computing the figures from the saved ranks\n", "ranking 2,006 edges again in exact precision\n")
     assert not lacking(done.err, "edges are also in train_paths", *passes)
     assert len(done.warnings) == len(set(done.warnings))
 

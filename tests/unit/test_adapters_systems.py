@@ -55,17 +55,15 @@ def test_a_folder_of_dglke_has_the_ranks_of_its_definition(name: str, released: 
     assert list(open_model(model.folder).entity_names() or [])[:2] == ["entity 0", "entity 1"] or not released
 
 
-CERTIFIED = [(name, "certified") for name in ("DistMult", "ComplEx", "RESCAL", "TransE_l2")]
+EXACT = [(name, "exact") for name in ("DistMult", "ComplEx", "RESCAL", "TransE_l2")]
 
 
-@pytest.mark.parametrize(
-    ("name", "precision"), [*crossed(DGLKE, ["float32", "float64"], quick=2, thorough=2), *CERTIFIED]
-)
+@pytest.mark.parametrize(("name", "precision"), [*crossed(DGLKE, ["float32", "float64"], quick=2, thorough=2), *EXACT])
 def test_rounded_scores_of_dglke_differ_by_near_ties_only(name: str, precision: str, tmp_path: Path) -> None:
     model = DglkeFolder(tmp_path / "model", name, exact=False)
 
     # In float64 what is left is the rounding of parameters to float32: of phases, a few pi large.
-    error = {"float32": 1e-3, "certified": 1e-5, "float64": 1e-5 if name == "RotatE" else 1e-12}[precision]
+    error = {"float32": 1e-3, "exact": 1e-5, "float64": 1e-5 if name == "RotatE" else 1e-12}[precision]
     assert_dglke_ranks(model, tmp_path / "out", error, precision=precision)
 
 

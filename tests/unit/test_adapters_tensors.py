@@ -316,7 +316,7 @@ def test_names_of_a_state_dict_are_mapped_by_the_description(tmp_path: Path) -> 
     assert_typed_ranks(tmp_path / "model", options, model, tmp_path / "out")
 
 
-@pytest.mark.parametrize(("precision", "error"), [("float64", 1e-6), ("certified", 1e-4)])
+@pytest.mark.parametrize(("precision", "error"), [("float64", 1e-6), ("exact", 1e-4)])
 def test_operators_on_both_sides_work_in_other_precisions(precision: str, error: float, tmp_path: Path) -> None:
     model = GiglModel("translation", "complex_diagonal", "dot", exact=False)
     save_checkpoint(tmp_path / "model", model.state)

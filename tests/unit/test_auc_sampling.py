@@ -161,17 +161,13 @@ def test_no_true_entity_competes_with_itself_where_a_model_scores_by_number(
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition"])
-def test_certified_ranks_sample_the_scores_that_float32_samples(
+def test_exact_ranks_sample_the_scores_that_float32_samples(
     candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are made from pairs, not read from blocks."""
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
     case = TinyCase.write(tmp_path, candidates=candidates)
-    of_float32, certified = (
-        evaluated(case, f"precision={of}", output=of)["metrics"] for of in ("float32", "certified")
-    )
+    of_float32, exact = (evaluated(case, f"precision={of}", output=of)["metrics"] for of in ("float32", "exact"))
 
     names = ("head.auc", "tail.auc", "both.auc")
-    assert {name: pytest.approx(of_float32[name], abs=1e-4) for name in names} == {
-        name: certified[name] for name in names
-    }
+    assert {name: pytest.approx(of_float32[name], abs=1e-4) for name in names} == {name: exact[name] for name in names}

@@ -372,9 +372,9 @@ ACCEPTED |= {
     "draws by degree alone": competing(num_batch_negs=0, num_uniform_negs=0, num_degree_negs=5, train_paths=["known"]),
     "groups that are not asked for": competing(relation_groups="groups.json"),
     "filters as in PBG's filtered evaluation": competing(filter_paths=["known"], candidates="partition", **PBG),
-    "certified": competing(precision="certified", compute_loss=True),
-    "certified, with everything": competing(
-        precision="certified", candidates="all", filter_paths=["known"], save_ranks=True, save_topk=3
+    "exact": competing(precision="exact", compute_loss=True),
+    "exact, with everything": competing(
+        precision="exact", candidates="all", filter_paths=["known"], save_ranks=True, save_topk=3
     ),
     "given": competing(candidate_path="given"),
     "given among all": competing(candidate_path="given", candidates="all", num_batch_negs=0, num_uniform_negs=0),
@@ -407,9 +407,9 @@ COMPETITION = {
         "candidates: pbg_semantics = True does not allow 'all', because torchbiggraph_eval ranks within one partition; "
         "use 'sampled' or 'partition'",
     ),
-    "certified under pbg_semantics": (
-        competing(precision="certified", **PBG),
-        "precision: pbg_semantics = True does not allow 'certified', because torchbiggraph_eval compares rounded "
+    "exact under pbg_semantics": (
+        competing(precision="exact", **PBG),
+        "precision: pbg_semantics = True does not allow 'exact', because torchbiggraph_eval compares rounded "
         "scores; use 'float32' or 'float64'",
     ),
     "given under pbg_semantics": (

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.scoring import certified
-from pbgeval.scoring.certified import CertifiedComparator, exact_signs
-from tests.certified_reference import Exact, compare
+from pbgeval.scoring import exact
+from pbgeval.scoring.exact import ExactComparator, exact_signs
+from tests.exact_reference import Exact, compare
 
 exponents = st.sampled_from([-298, -150, -3, 0, 1, 60, 255])
 numbers = st.builds(lambda mantissa, exponent: mantissa * 2.0**exponent, st.integers(-(2**48), 2**48), exponents)
@@ -29,7 +29,7 @@ def test_the_sign_is_that_of_the_exact_sum(terms, rest, random):
 
 
 def test_more_rows_than_are_taken_at_a_time(monkeypatch):
-    monkeypatch.setattr(certified, "ROWS_AT_A_TIME", 100)
+    monkeypatch.setattr(exact, "ROWS_AT_A_TIME", 100)
     generator = np.random.default_rng(0)
     terms = generator.integers(-(2**24), 2**24, (250, 60)).astype(np.float64) * 2.0 ** generator.integers(-40, 40)
     terms[:, 30:] = -terms[:, :30]
@@ -45,6 +45,6 @@ def test_a_root_with_a_bias_is_compared_exactly(columns, added, true_added):
     squares = [Fraction(sum((q - x) ** 2 for q, x in zip(query, of, strict=True))) for of in (candidate, true)]
     prepared = [*query, 1, 0], [*candidate, added], [*true, true_added]
 
-    found = CertifiedComparator("l2", bias=True).signs(*(torch.tensor([row]).float() for row in prepared))
+    found = ExactComparator("l2", bias=True).signs(*(torch.tensor([row]).float() for row in prepared))
 
     assert [compare(*map(Exact, (Fraction(added), Fraction(true_added)), squares))] == found.tolist()

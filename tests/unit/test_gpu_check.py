@@ -51,7 +51,7 @@ def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> No
     assert (found["complete"], found["passed"]) == (True, True)
     assert {"self-check", "sampled", "partition", "all", "tiles"} <= {name.split()[0] for name in names}
     assert {name.split()[0] for name in benchmarks} == {"tiles", "float32"}
-    assert {"sampled", "partition", "all", "all, certified", "sampled, CPU", "all, plain torch loop"} <= set(runs)
+    assert {"sampled", "partition", "all", "all, exact", "sampled, CPU", "all, plain torch loop"} <= set(runs)
     for run in found["runs"]:
         if "second" in run:
             seconds = sum(run["second"]["seconds_by_stage"].values())

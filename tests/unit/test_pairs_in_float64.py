@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.scoring import certified
-from pbgeval.scoring.certified import CertifiedComparator, squared_lengths
+from pbgeval.scoring import exact
+from pbgeval.scoring.exact import ExactComparator, squared_lengths
 from pbgeval.scoring.fast_products import FloatProduct
 from tests.examples import examples
 from tests.kit.loops import loops_used
@@ -21,7 +21,7 @@ numbers = st.one_of(
 )
 
 
-def exact(comparator: CertifiedComparator, query_L: list[float], candidate_L: list[float]) -> Fraction:
+def exact_score(comparator: ExactComparator, query_L: list[float], candidate_L: list[float]) -> Fraction:
     pairs = [(Fraction(x), Fraction(y)) for x, y in zip(query_L[: len(candidate_L)], candidate_L, strict=True)]
     if comparator.is_distance:
         return -sum(((x - y) ** 2 for x, y in pairs), Fraction())
@@ -33,7 +33,7 @@ def exact(comparator: CertifiedComparator, query_L: list[float], candidate_L: li
 @pytest.mark.parametrize("name", ["dot", "cos", "l2", "squared_l2"])
 @given(st.data())
 def test_scores_are_within_their_bounds(name: str, data: st.DataObject) -> None:
-    comparator = CertifiedComparator(name)
+    comparator = ExactComparator(name)
     dimension = data.draw(st.integers(1, 9))
     query_KL = data.draw(st.lists(st.lists(numbers, min_size=dimension + 1, max_size=dimension + 1), min_size=1))
     candidate_CL = data.draw(st.lists(st.lists(numbers, min_size=dimension, max_size=dimension), min_size=1))
@@ -43,22 +43,22 @@ def test_scores_are_within_their_bounds(name: str, data: st.DataObject) -> None:
     queries, candidates = (torch.tensor(query_KL), index[:, 0]), (torch.tensor(candidate_CL), index[:, 1])
 
     with loops_used(True):
-        assert certified.sums_in_float64(queries[0], index[:, 0], candidates[0], index[:, 1], of_squares=False)
+        assert exact.sums_in_float64(queries[0], index[:, 0], candidates[0], index[:, 1], of_squares=False)
         found = comparator.pair_scores_in_float64(queries, candidates)
     with loops_used(False):
         plain = comparator.pair_scores_in_float64(queries, candidates)
 
     for score_P, error_P in (found, plain):
         for (row, column), score, error in zip(pairs, score_P.tolist(), error_P.tolist(), strict=True):
-            off = abs(Fraction(score) - exact(comparator, query_KL[row], candidate_CL[column]))
+            off = abs(Fraction(score) - exact_score(comparator, query_KL[row], candidate_CL[column]))
             assert off <= Fraction(error)
 
 
 def test_a_bias_beside_a_distance_is_left_to_torch() -> None:
-    comparator = CertifiedComparator("squared_l2", bias=True)
+    comparator = ExactComparator("squared_l2", bias=True)
     queries = comparator.prepare_queries(torch.randn((3, 6), dtype=torch.float64)), torch.tensor([0, 2])
     candidates = comparator.prepare_candidates(torch.randn((4, 6), dtype=torch.float64)), torch.tensor([3, 1])
-    with mock.patch.object(certified, "sums_in_float64", None):
+    with mock.patch.object(exact, "sums_in_float64", None):
         score_P, _ = comparator.pair_scores_in_float64(queries, candidates)
 
     expected_P, _ = comparator.scores_in_float64(queries[0][queries[1]], candidates[0][candidates[1]])
@@ -80,7 +80,7 @@ def test_lengths_are_exact_but_for_roundings_and_bounds_no_shorter(data: st.Data
     for is_compiled in (True, False):
         with loops_used(is_compiled):
             squares = squared_lengths(x_NL), squared_lengths(x_NL, shorter_NL)
-            operand = FloatProduct(CertifiedComparator("dot"), torch.bfloat16).operand(x_NL, of_queries=False)
+            operand = FloatProduct(ExactComparator("dot"), torch.bfloat16).operand(x_NL, of_queries=False)
         for found_N, expected in zip(squares, (whole, lost), strict=True):
             assert (found_N.dtype, found_N.shape) == (torch.float64, (len(rows),))
             for found, exact_square in zip(found_N.tolist(), expected, strict=True):
@@ -96,6 +96,6 @@ def _square(x_L: list[float], y_L: list[float]) -> Fraction:
 def test_what_the_loop_does_not_take_is_left_to_torch() -> None:
     every = torch.arange(2)
     with loops_used(True):
-        assert certified.sums_in_float64(torch.zeros(2, 3), every, torch.zeros(2, 3), every, of_squares=True)
+        assert exact.sums_in_float64(torch.zeros(2, 3), every, torch.zeros(2, 3), every, of_squares=True)
         for other in (torch.zeros(2, 3, dtype=torch.float64), torch.zeros(3, 2).t()):
-            assert certified.sums_in_float64(other, every, other, every, of_squares=True) is None
+            assert exact.sums_in_float64(other, every, other, every, of_squares=True) is None

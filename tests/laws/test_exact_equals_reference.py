@@ -1,6 +1,6 @@
-"""Certified ranks are those of exact arithmetic, for every policy, model and filter.
+"""Exact ranks are those of exact arithmetic, for every policy, model and filter.
 
-Products of other kinds: tests/unit/test_certified.py. Workers, blocks, memory, partitions and figures: the laws of
+Products of other kinds: tests/unit/test_exact.py. Workers, blocks, memory, partitions and figures: the laws of
 other precisions draw this one too.
 """
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pbgeval import evaluate
 from pbgeval.errors import EvalError
-from tests import certified_reference
+from tests import exact_reference
 from tests.examples import examples
 from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
 from tests.kit.loops import loops_used
@@ -29,18 +29,18 @@ quick = settings(max_examples=examples(8), suppress_health_check=list(HealthChec
 def assert_counts_of_exact_arithmetic(graph, candidates, data):
     rules = data.draw(all_rules(graph, data.draw(st.booleans())))
     drawn = data.draw(protocols(candidates))
-    sides = tuple(side for side in drawn.sides if side != "rel")  # ranks of relations are not certified
-    protocol = dataclasses.replace(drawn, precision="certified", sides=sides, pbg=False)
+    sides = tuple(side for side in drawn.sides if side != "rel")  # ranks of relations are not exact
+    protocol = dataclasses.replace(drawn, precision="exact", sides=sides, pbg=False)
     cases = [case for case in expected_cases([graph], protocol, rules) if not case.is_outside]
     expected = {
-        (0, case.bucket, case.row, case.side): certified_reference.counts(
+        (0, case.bucket, case.row, case.side): exact_reference.counts(
             graph, case.bucket, graph.buckets[case.bucket][case.row], case.side, case.others, case.is_known
         )
         for case in cases
     }
     with evaluated([graph], protocol, rules, data.draw(st.booleans())) as (report, found):
         assert found == expected
-        decided = report.run["certified"]
+        decided = report.run["open_candidates"]
         assert decided["in_float64"] >= 0
         assert decided["exactly"] >= 0
 
@@ -70,8 +70,8 @@ def graph_of(scale: float, diagonal: float) -> TinyGraph:
 def test_scores_that_overflow_float32_are_ranked(candidates, tmp_path: Path):
     """In float32 one of them is not a number, which is refused."""
     settings = {"candidates": candidates, "num_batch_negs": 2, "num_uniform_negs": 3}
-    config = write_graph(graph_of(2.0**100, 2.0), tmp_path / "large", precision="certified", **settings)
-    small = write_graph(graph_of(1.0, 2.0), tmp_path / "small", precision="certified", **settings)
+    config = write_graph(graph_of(2.0**100, 2.0), tmp_path / "large", precision="exact", **settings)
+    small = write_graph(graph_of(1.0, 2.0), tmp_path / "small", precision="exact", **settings)
 
     reports = [
         evaluate(one, output=tmp_path / f"out{index}", workers=1, device="cpu")
@@ -88,7 +88,7 @@ def test_scores_that_overflow_float32_are_ranked(candidates, tmp_path: Path):
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_vectors_beyond_float32_are_refused_with_a_name(candidates, tmp_path: Path):
     settings = {"candidates": candidates, "num_batch_negs": 2, "num_uniform_negs": 3}
-    config = write_graph(graph_of(2.0**100, 2.0**100), tmp_path / "data", precision="certified", **settings)
+    config = write_graph(graph_of(2.0**100, 2.0**100), tmp_path / "data", precision="exact", **settings)
 
     with pytest.raises(EvalError, match=r"expected numbers within float32, got larger ones .*'likes'"):
         evaluate(config, output=tmp_path / "out", workers=1, device="cpu")

@@ -1,7 +1,7 @@
-"""Tiny graph -> exact scores of prepared float32 vectors, in fractions: what certified ranks are held to.
+"""Tiny graph -> exact scores of prepared float32 vectors, in fractions: what exact ranks are held to.
 
 Plain Python that shares nothing with `pbgeval`. Vectors are prepared in Python's floats (float64), in the order that
-docs/decisions/0013-certified-ranks.md fixes, and rounded to float32 once; then nothing is rounded any more. A score
+docs/decisions/0013-exact-ranks.md fixes, and rounded to float32 once; then nothing is rounded any more. A score
 is a pair (number, square): number - sqrt(square), so that only l2 with a bias needs a root.
 """
 

@@ -1,4 +1,4 @@
-"""A block of queries and candidates, multiplied and counted by one thread: as float32 does it, and certified."""
+"""A block of queries and candidates, multiplied and counted by one thread: as float32 does it, and exact."""
 
 import statistics
 import time
@@ -7,18 +7,18 @@ from collections.abc import Callable
 import torch
 
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
-from pbgeval.ranking.certified import decided
 from pbgeval.ranking.cpu_backend import CpuBackend
-from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.ranking.exact import decided
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
+from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 
 NUM_BLOCKS = 4
 CPU = torch.device("cpu")
 
 
 def block_seconds(name: str, shape: tuple[int, int, int], agreement: float, repeats: int) -> tuple[float, float, float]:
-    """Return the medians of CPU seconds of a block, in float32 and certified, and the median ratio of turns."""
+    """Return the medians of CPU seconds of a block, in float32 and exact, and the median ratio of turns."""
     num_queries, num_candidates, dimension = shape
     generator = torch.Generator().manual_seed(0)
     query_QD, candidate_CD, noise_QD = (
@@ -28,7 +28,7 @@ def block_seconds(name: str, shape: tuple[int, int, int], agreement: float, repe
     true_QD = agreement * query_QD + (1 - agreement**2) ** 0.5 * noise_QD
     ways = (
         _in_float32(Comparator(name), query_QD, candidate_CD, true_QD, num_candidates),
-        _certified(CertifiedComparator(name), query_QD, candidate_CD, true_QD, num_candidates),
+        _exact(ExactComparator(name), query_QD, candidate_CD, true_QD, num_candidates),
     )
     seconds: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats + 1):
@@ -50,15 +50,15 @@ def _in_float32(
     return _counting(backend, QueryRows(query_QD[None], torch.arange(len(query_QD)), true), parts)
 
 
-def _certified(
-    comparator: CertifiedComparator,
+def _exact(
+    comparator: ExactComparator,
     query_QD: torch.Tensor,
     candidate_CD: torch.Tensor,
     true_QD: torch.Tensor,
     columns: int,
 ) -> Callable[[], None]:
     query_QL = comparator.prepare_queries(query_QD.double())
-    true = CertifiedTrue.from_pairs(comparator, query_QL, comparator.prepare_candidates(true_QD.double()))
+    true = ExactTrue.from_pairs(comparator, query_QL, comparator.prepare_candidates(true_QD.double()))
     scores = Comparator(comparator.name, comparator.bias)
     backend = CpuBackend(scores, comparator, CPU, torch.float64, keeps_scores=False, counts_products=False)
     parts = [comparator.prepare_candidates(part_CD.double()) for part_CD in candidate_CD.split(columns)]

@@ -15,13 +15,13 @@ from torch import Tensor
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.counting import CellIndex, are_among, count_compared
 from pbgeval.scoring.block_sizes import sizes_on
-from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.true_scores import CertifiedTrue
+from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 
 def limits(
-    offset_and_error_K: tuple[Tensor, Tensor], true: CertifiedTrue, row_Q: Tensor, dtype: torch.dtype
+    offset_and_error_K: tuple[Tensor, Tensor], true: ExactTrue, row_Q: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Return the scores above which a candidate is better and below which it is worse, in the scores' type.
 
@@ -46,10 +46,10 @@ def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
 
 
 def decide(
-    comparator: CertifiedComparator,
+    comparator: ExactComparator,
     queries: tuple[Tensor, Tensor],
     candidates: tuple[Tensor, Tensor],
-    true: CertifiedTrue,
+    true: ExactTrue,
     query_P: Tensor,
 ) -> Tensor:
     """Return whether candidates score higher (1), the same (0) or lower (-1) than true entities, int8 (P,).
@@ -91,7 +91,7 @@ def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> Ran
     return RankCounts(counts.better_Q + decided.better_Q, tied_Q, counts.num_competitors_Q)
 
 
-# Blocks of fast scores -> the counts of exact arithmetic, for every pass (`precision = "certified"`).
+# Blocks of fast scores -> the counts of exact arithmetic, for every pass (`precision = "exact"`).
 
 
 def cells_between(block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts) -> CellIndex:
@@ -150,8 +150,8 @@ def with_signs(counts: QueryCounts, query_P: Tensor, signs_P: Tensor, known_P: T
 
 def signs_of(queries: QueryRows, candidates: CandidateRows, query_P: Tensor, column_P: Tensor) -> Tensor:
     """Return whether cells score higher (1), the same (0) or lower (-1) than the true entity of their query, int8."""
-    assert queries.certified is not None, "ranks are certified"
-    assert isinstance(queries.true, CertifiedTrue), "ranks are certified"
+    assert queries.certified is not None, "ranks are exact"
+    assert isinstance(queries.true, ExactTrue), "ranks are exact"
     row_P = queries.row_on_device_Q[query_P]
     candidate_P = row_P // queries.rows_BKD.shape[1] * candidates.num_columns + column_P
     return decide(queries.certified, (queries.rows_KD, row_P), (candidates.rows_CD, candidate_P), queries.true, query_P)

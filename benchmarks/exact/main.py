@@ -1,7 +1,7 @@
-"""Times certified ranks against float32 ones, and products of lower precision against float32, and prints tables.
+"""Times exact ranks against float32 ones, and products of lower precision against float32, and prints tables.
 
-    python benchmarks/certified/main.py              # the sizes of the README: some minutes
-    python benchmarks/certified/main.py --smoke      # a tiny model: does it run?
+    python benchmarks/exact/main.py              # the sizes of the README: some minutes
+    python benchmarks/exact/main.py --smoke      # a tiny model: does it run?
 
 Run it with the Python that pbgeval is installed in. What each figure includes stands in the README beside this file.
 """
@@ -26,12 +26,12 @@ import pbgeval.worker.sweep as sweep
 from pbgeval import evaluate, load_config
 from pbgeval.ranking import cpu_counting
 from pbgeval.ranking.backend import load_compiled
-from pbgeval.scoring.certified import CERTIFIED_COMPARATORS
+from pbgeval.scoring.exact import EXACT_COMPARATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import machine
 
-FLOAT32, BY_FLOAT32, CERTIFIED = "float32", "certified, products in float32", "certified"  # what is run, in turn
+FLOAT32, BY_FLOAT32, EXACT = "float32", "exact, products in float32", "exact"  # what is run, in turn
 BLOCK = (1024, 2048)  # queries and candidates that one thread multiplies at a time
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         size = JobSize(num_entities=500, num_edges=20, dimension=16)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     load_compiled(torch.device("cpu"), torch.float32)
-    runs: dict[str, list[Run]] = {way: [] for way in (FLOAT32, BY_FLOAT32, CERTIFIED)}
+    runs: dict[str, list[Run]] = {way: [] for way in (FLOAT32, BY_FLOAT32, EXACT)}
     speeds: list[float] = []
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-") as folder:
         config = write_job(Path(folder), size)
@@ -102,20 +102,18 @@ def _run(config: Path, way: str, metrics: str, output: Path) -> Run:
     try:
         if way == BY_FLOAT32:
             cpu_counting.multiplies_bfloat16 = lambda: False  # type: ignore[assignment]
-        loaded = load_config(
-            config, [f"precision={'float32' if way == FLOAT32 else 'certified'}", f"metrics={metrics}"]
-        )
+        loaded = load_config(config, [f"precision={'float32' if way == FLOAT32 else 'exact'}", f"metrics={metrics}"])
         begun = time.perf_counter()
         report = evaluate(loaded, output=output, workers=1, device="cpu")
         seconds = time.perf_counter() - begun
     finally:
         sweep._rank, cpu_counting.multiplies_bfloat16 = rank, multiplies_bfloat16
     ((of_sweep, cpu_of_sweep),) = seconds_of_sweep
-    return Run(seconds, of_sweep, cpu_of_sweep, report["mrr"], report.run.get("certified", {}))
+    return Run(seconds, of_sweep, cpu_of_sweep, report["mrr"], report.run.get("open_candidates", {}))
 
 
 def _print_head(options: argparse.Namespace, size: JobSize, load: float, limit: float) -> None:
-    print(machine.describe("benchmarks/certified/main.py", load))
+    print(machine.describe("benchmarks/exact/main.py", load))
     print(
         f"Job: {2 * size.num_edges:,} queries against {size.num_entities:,} entities, dot, D={size.dimension}; "
         f"{options.threads} threads; medians of {options.repeats} runs of each, in turn; "
@@ -152,9 +150,9 @@ def _print_runs(runs: dict[str, list[Run]], limit: float) -> None:
 
 def _print_blocks(size: JobSize, repeats: int) -> None:
     shape = f"{BLOCK[0]} x {BLOCK[1]}, D={size.dimension}"
-    print(f"| block of {shape}, multiplied and counted by one thread | float32, CPU ms | certified | ratio |")
+    print(f"| block of {shape}, multiplied and counted by one thread | float32, CPU ms | exact | ratio |")
     print("|---|---|---|---|")
-    for name in CERTIFIED_COMPARATORS:
+    for name in EXACT_COMPARATORS:
         before, after, ratio = block_seconds(name, (*BLOCK, size.dimension), size.agreement, repeats)
         print(f"| {name} | {1e3 * before:.2f} | {1e3 * after:.2f} | {ratio:.2f} |")
     print()

@@ -1,7 +1,7 @@
 """Vectors in float64 -> prepared float32 rows, and the order of the exact scores that such rows have (decision 0013).
 
-A row is prepared in float64 by operations in a fixed order and rounded to float32 once. What is certified is the order
-of the exact scores of prepared rows: real numbers, which no float need hold. Columns of prepared rows:
+A row is prepared in float64 by operations in a fixed order and rounded to float32 once. Scores of prepared rows are
+real numbers, which no float need hold; they are compared exactly. Columns of prepared rows:
 
     candidates   vector, [bias b]
     queries      vector, [weight w of the bias], constant
@@ -183,10 +183,10 @@ def _sums(x_ND, y_ND, row_P, other_P, of_squares, sums_2P):  # type: ignore[no-u
         sums_2P[0, pair], sums_2P[1, pair] = total, magnitude
 
 
-# What certified ranks know: sums of products of prepared rows, whose signs are exact. Ours beside PBG's are no such
+# What has exact ranks: sums of products of prepared rows, whose signs are exact. Ours beside PBG's are no such
 # sums, or need cosines, which no standard rounds.
-CERTIFIED_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
-CERTIFIED_OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
+EXACT_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
+EXACT_OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
 UNIT = 2.0**-53  # relative error of a rounding in float64
 
 
@@ -196,7 +196,7 @@ def relative_error(num_columns: int) -> float:
 
 
 @frozen(eq=False)
-class CertifiedComparator:
+class ExactComparator:
     """A comparator by its PBG name, with or without bias, in exact arithmetic on prepared float32 rows."""
 
     name: str

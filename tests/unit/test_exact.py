@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from pbgeval.ranking import cpu_counting, torch_backend
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
-from pbgeval.ranking.certified import decided
 from pbgeval.ranking.cpu_backend import CpuBackend
+from pbgeval.ranking.exact import decided
 from pbgeval.ranking.torch_backend import TorchBackend
-from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import ZeroVectorError
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import (
     FastScores,
     FloatProduct,
@@ -25,9 +25,9 @@ from pbgeval.scoring.fast_products import (
     fast_scores,
     operands_of,
 )
-from pbgeval.scoring.true_scores import CertifiedTrue
+from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.stats.ranks import RankCounts
-from tests.certified_reference import Prepared, compare, exact_score_of
+from tests.exact_reference import Prepared, compare, exact_score_of
 from tests.examples import crossed, examples
 from tests.kit.graphs import COMPARATORS
 
@@ -101,10 +101,10 @@ def counted(kind: str, queries: QueryRows, candidate_CL: torch.Tensor, own_Q: to
 
 
 def counts_of(
-    comparator: CertifiedComparator, query_KL: torch.Tensor, candidate_CL: torch.Tensor, true: list[int], kind: str
+    comparator: ExactComparator, query_KL: torch.Tensor, candidate_CL: torch.Tensor, true: list[int], kind: str
 ) -> list[tuple[int, int]] | None:
     """(better, tied) of queries, candidates in two blocks, each query with a row of its own."""
-    of_true = CertifiedTrue.from_pairs(comparator, query_KL, candidate_CL[true])
+    of_true = ExactTrue.from_pairs(comparator, query_KL, candidate_CL[true])
     queries = QueryRows(query_KL[None], torch.arange(len(true)), of_true, comparator)
     cut = (len(candidate_CL) + 1) // 2
     blocks = zip((0, cut), torch.split(candidate_CL, cut), strict=False)
@@ -135,7 +135,7 @@ def expected_counts(
 @pytest.mark.parametrize("name", COMPARATORS)
 @given(blocks())
 def test_counts_are_exact_for_every_product(name, bias, block):
-    comparator = CertifiedComparator(name, bias)
+    comparator = ExactComparator(name, bias)
     queries, candidates, true = block
     try:
         query_KL = comparator.prepare_queries(torch.tensor(queries, dtype=torch.float64))
@@ -156,7 +156,7 @@ def test_a_cluster_of_near_ties(name, kind):
     for row in rows[50:]:
         for place in generator.choice(24, 2, replace=False):
             row[place] = neighbour(row[place], int(generator.integers(-2, 3)))
-    comparator = CertifiedComparator(name)
+    comparator = ExactComparator(name)
     query_KL = comparator.prepare_queries(torch.from_numpy(generator.standard_normal((2, 24))))
     candidate_CL = comparator.prepare_candidates(torch.from_numpy(rows).double())
 
@@ -175,7 +175,7 @@ def test_values_have_the_same_bits_for_any_order_of_sums():
     x_ND = torch.randn((300, 64), dtype=torch.float64, generator=generator) * torch.rand((300, 1)).exp()
     for name in COMPARATORS:
         for bias in (False, True):
-            comparator = CertifiedComparator(name, bias)
+            comparator = ExactComparator(name, bias)
             query_KL, candidate_CL = comparator.prepare_queries(x_ND[:37]), comparator.prepare_candidates(x_ND)
             queries, candidates = (
                 PreparedRows(comparator, query_KL, True),
@@ -201,7 +201,7 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
     rows[:40] = np.round(rows[:40] / sizes[:40]) * 4.0  # held by bfloat16
     rows[40:60] = 1 + 2.0**-9  # between two of its numbers
     rows[60:70] = SMALLEST * 3
-    comparator = CertifiedComparator(name)
+    comparator = ExactComparator(name)
     query_KL = comparator.prepare_queries(torch.from_numpy(rows[::9]))
     candidate_CL = comparator.prepare_candidates(torch.from_numpy(rows))
     for start in (0, 40, 70):  # bounds go by the longest row of a block
@@ -222,7 +222,7 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
 
 
 def test_a_root_is_left_to_float64_where_its_error_is_too_wide():
-    root = CertifiedComparator("l2", bias=True)
+    root = ExactComparator("l2", bias=True)
 
     assert root.has_root
     assert operands_of(PreparedRows(root, torch.ones(1, 4), True), PreparedRows(root, torch.ones(1, 3), False)) is None

@@ -1,8 +1,8 @@
-"""Times certified ranks of sampled lists against float32 ones, in turns, and prints the ratios of CPU time.
+"""Times exact ranks of sampled lists against float32 ones, in turns, and prints the ratios of CPU time.
 
-    python benchmarks/certified/sampled.py                             # 100 + 100: a minute and a half
-    python benchmarks/certified/sampled.py --edges 300000 --negs 1000
-    python benchmarks/certified/sampled.py --smoke                     # a tiny graph: does it run?
+    python benchmarks/exact/sampled.py                             # 100 + 100: a minute and a half
+    python benchmarks/exact/sampled.py --edges 300000 --negs 1000
+    python benchmarks/exact/sampled.py --smoke                     # a tiny graph: does it run?
 
 The graph is that of `benchmarks/sampled_vs_torchbiggraph`, in two partitions. A first turn, in which loops may be
 compiled, does not count.
@@ -23,7 +23,7 @@ from benchmarks import machine
 from benchmarks.sampled_vs_torchbiggraph.graph import GraphSize, Protocol, make_graph, write_config
 from pbgeval import evaluate, load_config
 
-PRECISIONS = ("float32", "certified")
+PRECISIONS = ("float32", "exact")
 
 
 def main() -> None:
@@ -53,9 +53,9 @@ def main() -> None:
                 evaluate(loaded, output=Path(folder) / f"output-{repeat}-{precision}", workers=1, device="cpu")
                 if repeat:
                     seconds[precision].append(time.process_time() - begun)
-    ratios = [certified / float32 for float32, certified in zip(*seconds.values(), strict=True)]
-    print(machine.describe("benchmarks/certified/sampled.py", load))
-    print("| candidates | edges | float32, CPU s | certified, CPU s | certified over float32, each turn | median |")
+    ratios = [exact / float32 for float32, exact in zip(*seconds.values(), strict=True)]
+    print(machine.describe("benchmarks/exact/sampled.py", load))
+    print("| candidates | edges | float32, CPU s | exact, CPU s | exact over float32, each turn | median |")
     print("|---|---|---|---|---|---|")
     medians = " | ".join(f"{statistics.median(of_precision):.2f}" for of_precision in seconds.values())
     ratios_of_turns = ", ".join(f"{ratio:.2f}" for ratio in ratios)
