@@ -101,6 +101,7 @@ def _write(folder: Path, job: Job) -> Path:
         "dimension": job.dimension,
         "global_emb": False,
         "comparator": "dot",
+        "precision": "float32",
         **job.settings,
     }
     path = folder / "config.py"

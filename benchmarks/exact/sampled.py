@@ -33,6 +33,8 @@ def main() -> None:
     parser.add_argument("--negs", type=int, default=100, help="of a batch, and as many uniform ones [%(default)s]")
     parser.add_argument("--entities", type=int, default=250_000, help="of one of two partitions [%(default)s]")
     parser.add_argument("--dimension", type=int, default=100, help="[%(default)s]")
+    parser.add_argument("--comparator", default="dot", help="[%(default)s]")
+    parser.add_argument("--candidates", default="sampled", help="or partition, all [%(default)s]")
     parser.add_argument("--metrics", default="rank,auc", help="[%(default)s]")
     parser.add_argument("--repeats", type=int, default=4, help="[%(default)s]")
     parser.add_argument("--smoke", action="store_true", help="a tiny graph, one repeat")
@@ -48,7 +50,15 @@ def main() -> None:
         config = write_config(Path(folder), size, Protocol(options.negs, options.negs, 1000, 1))
         for repeat in range(options.repeats + 1):
             for precision in PRECISIONS:
-                loaded = load_config(config, [f"precision={precision}", f"metrics={options.metrics}"])
+                loaded = load_config(
+                    config,
+                    [
+                        f"precision={precision}",
+                        f"metrics={options.metrics}",
+                        f"comparator={options.comparator}",
+                        f"candidates={options.candidates}",
+                    ],
+                )
                 begun = time.process_time()
                 evaluate(loaded, output=Path(folder) / f"output-{repeat}-{precision}", workers=1, device="cpu")
                 if repeat:

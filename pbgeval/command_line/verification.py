@@ -20,6 +20,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from pbgeval.config import EvalConfig, check_config, load_config
+from pbgeval.config.precision import obstacle_to_exact, precision_of
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.evaluation import evaluate, inputs_of_config
 from pbgeval.inputs.edge_sample import BucketUnits, EdgeSample
@@ -129,7 +130,7 @@ def verify(
         is_fixed = any(key is not None for key in (of.sample_edges, of.target_error))
         is_fixed = is_fixed or of.pbg_semantics or "sampled" in inputs.candidates or inputs.featurized
     again = _Again(loaded, saved, kept, is_fixed, workers, device, observer)
-    honest = 0.0 if loaded.precision == "exact" else ROUNDING * share
+    honest = 0.0 if precision_of(loaded) == "exact" else ROUNDING * share
     test = SequentialTest(share, error, honest)
     num_wanted = again.num_edges if is_fixed else test.first_look
     while True:
@@ -253,22 +254,18 @@ class _Again:
         if not self.is_fixed and num_wanted < self.num_edges:
             sample = {"sample_edges": num_wanted, "seed": seed}
             drawn = EdgeSample.of_size(self._population(), num_wanted, seed)
-        counted, differing = self._compare({**sample, "precision": "exact"}, drawn)
-        if differing and self.config.precision != "exact":  # rounding as it was is honest, too
+        of_run = precision_of(self.config)
+        precision = "exact" if obstacle_to_exact(self.config) is None else of_run
+        counted, differing = self._compare({**sample, "precision": precision}, drawn)
+        if differing and precision != of_run:  # rounding as it was is honest, too
             also = self._compare(sample, drawn)[1]
             differing = {edge: text for edge, text in differing.items() if edge in also}
         return counted, len(differing), differing[min(differing)] if differing else None
 
     def _compare(self, changes: dict[str, Any], drawn: EdgeSample | None) -> tuple[int, dict[tuple[Any, ...], str]]:
         plain = {"breakdowns": (), "sinks": (), "source": None, "save_topk": None, "topk_metrics": False}
-        config = evolve(self.config, **{"save_ranks": True, **plain, **changes})
-        try:
-            config = check_config(config)
-        except ConfigError:
-            if config.precision == self.config.precision:
-                raise
-            return self._compare({**changes, "precision": self.config.precision}, drawn)  # it cannot be exact
-        how = "in exact precision" if config.precision == "exact" else "as the run did"
+        config = check_config(evolve(self.config, **{"save_ranks": True, **plain, **changes}))
+        how = "in exact precision" if precision_of(config) == "exact" else "as the run did"
         self.observer.step(f"ranking {changes.get('sample_edges', self.num_edges):,} edges again {how}")
         num_edges = 0
         differing = dict[tuple[Any, ...], str]()

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pbgeval.config.effects import refuse_without_effect
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, refuse, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
+from pbgeval.config.precision import PRECISIONS, obstacle_to_exact
 from pbgeval.config.schema import (
     TRAINING_BREAKDOWNS,
     EvalConfig,
@@ -23,7 +24,6 @@ from pbgeval.metrics.breakdown_names import POPULARITY
 from pbgeval.notation import MAX_PARTITIONS, Side
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.scoring.comparators import COMPARATORS
-from pbgeval.scoring.exact import EXACT_COMPARATORS, EXACT_OPERATORS
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.scoring.operators import HALVED, OPERATORS
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
@@ -57,7 +57,7 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "loss_fn": [*LOSSES],
     "rank_type": [*RANK_TYPE_SYNONYMS],
     "candidates": [policy.value for policy in CandidatePolicy],
-    "precision": ["float32", "float64", "exact"],
+    "precision": PRECISIONS,
     "type_constraint": ["schema", "observed"],
     "known_until": ["query"],
     "unknown": ["refuse", "skip"],
@@ -170,15 +170,13 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
                 path,
             ),
         )
-    for name, path in [(config.comparator, ("comparator",)), *operators] if config.precision == "exact" else []:
-        names = EXACT_COMPARATORS if path[-1] == "comparator" else EXACT_OPERATORS
-        if name in OPERATORS.keys() | COMPARATORS.keys() and name not in names:
-            yield Fault(
-                ("precision",),
-                f"'exact' does not support {path[-1]} {name!r}, only {', '.join(names)}; use 'float64'",
-                (path,),
-            )
-            return
+
+
+def _precision(config: EvalConfig) -> Iterator[Fault]:
+    obstacle = obstacle_to_exact(config) if config.precision == "exact" else None
+    if obstacle is not None:
+        message = f"'exact' is not defined for {obstacle.what}; use 'float32' or 'float64'"
+        yield Fault(("precision",), message, obstacle.keys)
 
 
 def _dimension(config: EvalConfig, entity_type: str) -> int | None:
@@ -390,6 +388,7 @@ CHECKS: tuple[Check, ...] = (
         "dynamic_relations",
     ),
     _operators,
+    _precision,
     rule(
         "disable_rhs_negs",
         lambda c: c.disable_lhs_negs and c.disable_rhs_negs,
@@ -422,12 +421,6 @@ CHECKS: tuple[Check, ...] = (
         "pbg_semantics = True does not allow it, because torchbiggraph_eval ranks no relations",
         "pbg_semantics",
     ),
-    rule(
-        "relation_prediction",
-        lambda c: c.relation_prediction and c.precision == "exact",
-        "ranks of relations are not exact; use precision = 'float32' or 'float64'",
-        "precision",
-    ),
     _known_until,
     rule(
         "degree_power",
@@ -458,13 +451,6 @@ CHECKS: tuple[Check, ...] = (
         lambda c: c.pbg_semantics and c.candidates == "all",
         "pbg_semantics = True does not allow 'all', because torchbiggraph_eval ranks within one partition; use"
         " 'sampled' or 'partition'",
-        "pbg_semantics",
-    ),
-    rule(
-        "precision",
-        lambda c: c.pbg_semantics and c.precision == "exact",
-        "pbg_semantics = True does not allow 'exact', because torchbiggraph_eval compares rounded scores; use"
-        " 'float32' or 'float64'",
         "pbg_semantics",
     ),
     rule(

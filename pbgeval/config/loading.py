@@ -420,7 +420,7 @@ def check_config(
         structured, lambda _: [(here, WORKING_DIRECTORY)], has_model=structured.model is not None or form is not None
     )
     resolved, of_model = with_model_of_path(resolved) if form is None else with_form(resolved, form)
-    resolved = attrs.evolve(resolved, **named)
+    resolved = attrs.evolve(resolved, **named, has_vectors=form is not SCORER)
     in_memory = dict.fromkeys(edges, "edges are") | ({} if form is None else {"model": "a model is"})
     twice = [
         Fault((key,), f"{what} passed in memory, but the key is {show(getattr(config, key))}; remove it")

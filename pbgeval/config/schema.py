@@ -416,12 +416,13 @@ class EvalConfig:
         "Directory with a candidate list for each edge (candidates_LHS_RHS.h5). With several edge paths: one "
         "folder per path, named 0, 1, ...",
     )
-    precision: str = key(
-        "float32",
+    precision: str | None = key(
+        None,
         EVALUATION,
-        "Precision of scores: float32, float64 or exact. With float32 and float64, near-ties depend on "
-        "rounding. exact gives the ranks of exact arithmetic, the same on every machine. Not for "
-        "pbg_semantics.",
+        "Precision of scores: exact, float32 or float64. exact gives the ranks of exact arithmetic, the same on every "
+        "machine. With float32 and float64, near-ties depend on rounding. Unset: exact, but float32 where exact is "
+        "not defined: with pbg_semantics or relation_prediction, for a model that is asked for scores, and for some "
+        "comparators and operators of other systems.",
     )
     sample_edges: int | None = key(
         None,
@@ -510,6 +511,7 @@ class EvalConfig:
     name: str = field(default="config", eq=False)  # of the config file, or of its checkpoint
     source: Path | None = field(default=None, eq=False)  # absolute path of the config file
     ignored: tuple[str, ...] = field(default=(), eq=False)  # training-only keys that it sets
+    has_vectors: bool = field(default=True, eq=False)  # False: a model in memory is asked for scores
     shared: frozenset[str] = field(default=frozenset(), eq=False, repr=False)  # keys as a config file of PBG has them
     # Keys that were set, if only to their defaults; a copy by `attrs.evolve` has those of its original.
     given: frozenset[str] = field(default=frozenset(), eq=False, repr=False)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pbgeval.config import EvalConfig
 from pbgeval.config.faults import show
+from pbgeval.config.precision import precision_of
 from pbgeval.errors import DataError, Faults, MismatchError, StorageError
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import ENDS, Side
@@ -28,7 +29,7 @@ from pbgeval.storage.model import global_embedding, operator_parameters, read_mo
 from pbgeval.storage.text import listed, one_line, read_small_text
 
 # In what vectors are computed; those for exact ranks are then rounded to float32, once.
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "exact": torch.float64}
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "exact": torch.float64}
 
 
 def read_relations(
@@ -111,9 +112,10 @@ def _relations(
     config: EvalConfig, parameters: Sequence[Mapping[Side, Parameters]], device: torch.device | str
 ) -> tuple[Relation, ...]:
     """Make the relations of the config from the parameters of each."""
-    dtype = PRECISIONS[config.precision]
+    precision = precision_of(config)
+    dtype = DTYPES[precision]
     # One for all relations, so that one tally counts their decisions.
-    certified = ExactComparator(config.comparator, config.bias) if config.precision == "exact" else None
+    certified = ExactComparator(config.comparator, config.bias) if precision == "exact" else None
     return tuple(
         Relation(
             RelationScorer(

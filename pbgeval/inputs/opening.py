@@ -445,10 +445,6 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
     checked = check_config(config, form, by_key)
     raise_first(
         ConfigError,
-        (
-            is_function and checked.precision == "exact",
-            "precision: 'exact' needs a model of vectors; use 'float32' or 'float64'",
-        ),
         *(
             (is_url(path), f"{path}: URLs do not work together with a model or edges in memory; copy the files here")
             for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked))

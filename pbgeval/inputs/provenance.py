@@ -15,6 +15,7 @@ from attrs import asdict
 
 from pbgeval.config import EvalConfig
 from pbgeval.config.effects import warnings_without_effect
+from pbgeval.config.precision import precision_of
 from pbgeval.inputs.model import difference_from_training, evaluated_in_training
 from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import EDGE_PATHS, Inputs, grid
@@ -30,7 +31,7 @@ from pbgeval.storage.text import fingerprint
 
 _MAX_NAMES = 100  # that the settings list one by one
 _AS_THEY_ARE = (
-    *("dynamic_relations", "max_norm", "global_emb", "comparator", "bias", "precision", "type_constraint"),
+    *("dynamic_relations", "max_norm", "global_emb", "comparator", "bias", "type_constraint"),
     *("disable_lhs_negs", "disable_rhs_negs", "seed", "headline", "pbg_semantics", "compute_loss", "filtered"),
     *("sample_edges", "target_error"),
 )
@@ -78,6 +79,7 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
             for relation in config.relations
         ],
         **{key: getattr(config, key) for key in keys},
+        "precision": precision_of(config),
         **{key: _set_of_names(getattr(config, key)) for key in _LISTS_OF_NAMES},
         **({"relation_prediction": True} if config.relation_prediction else {}),
         **{key: getattr(config, key) for key in _OF_TIME if getattr(config, key) is not None},

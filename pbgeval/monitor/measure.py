@@ -40,6 +40,7 @@ from pbgeval.scoring.block_scorer import (
 )
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.exact import ExactComparator, without_exact_ranks
 from pbgeval.scoring.full_precision import CallerSettings, full_precision
 from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
@@ -141,6 +142,12 @@ class MonitorProtocol:
     layout: StatsLayout = field(factory=lambda: StatsLayout((1, 3, 5, 10, 50)))
     loss: LossSettings | None = None
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether vectors have exact ranks, by the rule of the config's `precision`."""
+        operators = [of.operator for of in self.schema.relations]
+        return not self.lists.pbg_semantics and without_exact_ranks(self.schema.comparator, operators) is None
+
 
 @frozen(eq=False)
 class Measurement:
@@ -165,7 +172,7 @@ def measure(
         UnrankableError: the model has diverged.
         DataError: ids out of range, tables or parameters that do not fit the schema.
     """
-    tables = _tables(protocol.schema, bucket, model)
+    tables = _tables(protocol, bucket, model)
     _check_ids(protocol.schema, edges, bucket, tables)
     settings = _settings(protocol, model, tables, caller_settings)
     stats = {side: RankStats.zero(protocol.layout) for side in protocol.sides}
@@ -233,7 +240,7 @@ def _settings(protocol: MonitorProtocol, model: Model, tables: Tables, caller_se
     return PassSettings(
         layout=protocol.layout,
         relations=tuple(
-            _relation(schema, index, model, tables, caller_settings) for index in range(len(schema.relations))
+            _relation(protocol, index, model, tables, caller_settings) for index in range(len(schema.relations))
         ),
         num_relations=schema.num_relations,
         lists=protocol.lists,
@@ -247,26 +254,30 @@ def _settings(protocol: MonitorProtocol, model: Model, tables: Tables, caller_se
 
 
 def _relation(
-    schema: ModelSchema, index: int, model: Model, tables: Tables, caller_settings: CallerSettings
+    protocol: MonitorProtocol, index: int, model: Model, tables: Tables, caller_settings: CallerSettings
 ) -> Relation:
+    schema = protocol.schema
     of = schema.relations[index]
     policy = CandidatePolicy.PARTITION if of.all_negs else CandidatePolicy.SAMPLED
     if isinstance(model, ScoredModel):
         return Relation(model.relation(of.lhs, of.rhs, caller_settings), policy, torch.float64)
+    dtype = torch.float64 if protocol.is_exact else torch.float32
     return Relation(
         RelationScorer(
             name=of.name,
             operator=of.operator,
             parameters={
-                side: _parameters(schema, index, side, model, tables)
+                side: {name: value.to(dtype) for name, value in _parameters(schema, index, side, model, tables).items()}
                 for side in (ENDS if schema.dynamic else (Side.RHS,))
             },
             comparator=Comparator(schema.comparator, schema.bias),
             dynamic=schema.dynamic,
             lhs_type=of.lhs,
             rhs_type=of.rhs,
+            certified=ExactComparator(schema.comparator, schema.bias) if protocol.is_exact else None,
         ),
         policy,
+        dtype,
     )
 
 
@@ -292,18 +303,21 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
     return parameters
 
 
-def _tables(schema: ModelSchema, bucket: Bucket, model: Model) -> Tables:
+def _tables(protocol: MonitorProtocol, bucket: Bucket, model: Model) -> Tables:
+    schema = protocol.schema
     places = {
         (name, side): (name, bucket.partition_of(side, schema.num_partitions[name]))
         for of in schema.relations
         for name, side in ((of.lhs, Side.LHS), (of.rhs, Side.RHS))
     }
-    checked = {place: _table(schema, *place, model) for place in dict.fromkeys(places.values())}
+    checked = {place: _table(protocol, *place, model) for place in dict.fromkeys(places.values())}
     return {end: checked[place] for end, place in places.items()}
 
 
-def _table(schema: ModelSchema, name: str, partition: int, model: Model) -> EntityTable:
-    embeddings_ND = model.embeddings(name, partition).detach()
+def _table(protocol: MonitorProtocol, name: str, partition: int, model: Model) -> EntityTable:
+    schema, embeddings_ND = protocol.schema, model.embeddings(name, partition).detach()
+    if protocol.is_exact and embeddings_ND.dtype is torch.float64 and not isinstance(model, ScoredModel):
+        embeddings_ND = embeddings_ND.float()  # as a checkpoint has it
     vector_D = model.global_embedding(name)
     table = EntityTable(name, partition, embeddings_ND, max_norm=schema.max_norm)
     if embeddings_ND.ndim != 2 or not embeddings_ND.is_floating_point():

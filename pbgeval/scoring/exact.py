@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 
@@ -28,9 +28,9 @@ from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.scoring.comparators import check_finite, refuse_zero_vectors
+from pbgeval.scoring.comparators import COMPARATORS, check_finite, refuse_zero_vectors
 from pbgeval.scoring.fixed_order import norms_in_order, sum_in_order
-from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, Parameters, move_to_query
+from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query
 
 # Terms in float64 -> the sign of their exact sum.
 #
@@ -188,6 +188,16 @@ def _sums(x_ND, y_ND, row_P, other_P, of_squares, sums_2P):  # type: ignore[no-u
 EXACT_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
 EXACT_OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
 UNIT = 2.0**-53  # relative error of a rounding in float64
+
+
+def without_exact_ranks(comparator: str, operators: Iterable[str]) -> str | None:
+    """Return the comparator or the first operator that has no exact ranks, in words; None if all have them."""
+    if comparator in COMPARATORS and comparator not in EXACT_COMPARATORS:
+        return f"comparator {comparator!r}, only for {', '.join(EXACT_COMPARATORS)}"
+    for operator in operators:
+        if operator in OPERATORS and operator not in EXACT_OPERATORS:
+            return f"operator {operator!r}, only for {', '.join(EXACT_OPERATORS)}"
+    return None
 
 
 def relative_error(num_columns: int) -> float:

@@ -28,6 +28,7 @@ from pbgeval.cluster.resources import (
     use_threads,
 )
 from pbgeval.cluster.team import Team
+from pbgeval.config.precision import precision_of, why_not_exact
 from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.memory_check import check_memory
@@ -176,7 +177,7 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
     check_memory(inputs, work.protocol, resident_bytes(), on_host=device.type == "cpu")
-    kernels = check_kernels(device, torch.float64 if config.precision == "float64" else torch.float32)
+    kernels = check_kernels(device, torch.float64 if precision_of(config) == "float64" else torch.float32)
     relations, global_embeddings = inputs.read_relations(device, caller_settings)
     scorer = relations[0].scorer
     if isinstance(scorer, ScorerRelation):
@@ -203,13 +204,15 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
 
 
 def _with_devices(context: WorkerContext) -> WorkerContext:
-    """Tell the user what the workers compute on, and each worker how many share its GPU. Every worker calls it."""
+    """Tell the user the devices and the precision, and each worker how many share its GPU. Every worker calls it."""
     work, team = context.work, context.team
     mine = WorkerDevice.from_device(context.device)
     devices = team.gather_objects(mine)
     line = describe_devices(devices, work.device)
     if team.rank_in_team == 0:
-        work.observer.note(line)
+        reason = why_not_exact(work.inputs.config)
+        told = f"{line}; precision {precision_of(work.inputs.config)}"
+        work.observer.note(told if reason is None else f"{told}: {reason}")
         num_gpus = len({(device.host, device.gpu) for device in devices if device.gpu is not None})
         on_gpus = sum(device.gpu is not None for device in devices)
         if on_gpus > num_gpus:
@@ -259,7 +262,7 @@ def _result(
 ) -> Result:
     work, config, protocol = worker.work, worker.inputs.config, worker.work.protocol
     # Exact ranks are the same whatever the kernels.
-    is_exact = config.precision == "exact"
+    is_exact = precision_of(config) == "exact"
     alike = is_exact or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
     states = {facts["kernels"].get("scorer", CONSISTENT) for facts in facts_of_workers}
     for warning in _warnings(facts_of_workers, states, alike=alike):
@@ -286,6 +289,7 @@ def _result(
     # How many candidates the fast products of all workers left open, and how they were decided.
     tallies = [facts.pop("open_candidates") for facts in facts_of_workers if is_exact]
     decided = {name: sum(tally[name] for tally in tallies) for name in ("in_float64", "exactly")}
+    reason = why_not_exact(config)
     model = _from_output(work, [config.model or config.checkpoint_path])
     run = {
         "version": __version__,
@@ -294,6 +298,7 @@ def _result(
         "workers": facts_of_workers,
         "reproducible": alike and INCONSISTENT not in states,
         **({"open_candidates": decided} if is_exact else {}),
+        **({} if reason is None else {"why_not_exact": reason}),
         **({"edge_paths": _edge_paths_from_output(work)} if protocol.saves_ranks else {}),
         **({"model_path": model[0]} if model else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),

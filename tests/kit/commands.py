@@ -29,7 +29,8 @@ from tests.patience import PATIENCE
 
 T = TypeVar("T")
 ONCE = ("--config", "--workers", "--output", "--ranking")  # options that a test may give anew
-DEVICES = re.compile(r"CPU, \d+ cores?(: no GPU found by torch)?|\d+ x .*")  # the first line of every run
+# The first line of every run.
+DEVICES = re.compile(r"(CPU, \d+ cores?(: no GPU found by torch)?|\d+ x .*); precision (exact|float64|float32)(: .*)?")
 COMMAND = Path(sys.executable).parent / "kgeval-dist"
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What typer makes of its declarations, a tenth of a small run: once per process here, as it is for users.

@@ -42,7 +42,7 @@ def every_output(root: Path) -> dict[str, Path]:
         "plain": ("compute_loss=True",),
         "everything": EVERYTHING,
         "sample": ("candidates=partition", "sample_edges=20", "metrics=rank,auc,pooled_hits@10"),
-        "sampled": ("candidates=sampled", "filter_paths=less", "restrict_relations=has"),
+        "sampled": ("candidates=sampled", "filter_paths=less", "restrict_relations=has", "comparator=l1"),
     }
     with entries_after_each_unit():
         for name, overrides in runs.items():

@@ -77,7 +77,8 @@ def count_at_a_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def num_calls_of(
     case: TinyCase, *overrides: str, loop: CompiledLoop = cpu_loops.count_block, owner: Any = cpu_counting
 ) -> int:
-    """Compare what both ways find, and return how often the loop was called."""
+    """Compare what both ways find, and return how often the loop was called: of float32, if nothing else is asked."""
+    overrides = ("precision=float32", *overrides)
     with (
         loops_used(True, loop),
         mock.patch.object(owner, "count", autospec=True, side_effect=owner.count) as count,
@@ -174,7 +175,8 @@ def test_candidates_with_a_true_entitys_vector_tie_with_it(
     use_loops(monkeypatch, is_compiled)
     case = TinyCase.write(tmp_path, dynamic=True, partition_sizes=(120,), edges_per_bucket=90, dimension=34)
     case.spoil_embeddings("user", 0, slice(None, None, 3), np.random.default_rng(0).standard_normal(34))
-    evaluated(case, "candidates=all", f"comparator={comparator}", "metrics=rank", "save_ranks=True")
+    asked = ("candidates=all", "precision=float32", f"comparator={comparator}", "metrics=rank", "save_ranks=True")
+    evaluated(case, *asked)
 
     columns = read_ranks(tmp_path / "output", 0, Bucket(0, 0)).columns
     with h5py.File(case.edges(0, 0)) as file:
@@ -208,7 +210,7 @@ def test_sampled_scores_have_the_bits_of_pairs(
 
     monkeypatch.setattr(ranking_pass.RangeWork, "sampled_in", cells_in)
     monkeypatch.setattr(ScoreCollector, "add", added)
-    evaluated(case, f"candidates={candidates}", *FILTERED)
+    evaluated(case, f"candidates={candidates}", "precision=float32", *FILTERED)
 
     assert sum(map(len, of_pairs)) > 100
     assert list(map(torch.equal, read, of_pairs)) == [True] * len(of_pairs)

@@ -28,7 +28,7 @@ def test_a_gpu_gives_the_figures_of_the_cpu(tmp_path: Path, dynamic: bool, overr
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     case = TinyCase.write(tmp_path / "case", dynamic=dynamic, edges_per_bucket=60)
-    settings = [override.format(folder=case.root) for override in overrides]
+    settings = ["precision=float32", *(override.format(folder=case.root) for override in overrides)]
     on_cpu, on_gpu = (
         evaluate(
             load_config(case.config, settings),

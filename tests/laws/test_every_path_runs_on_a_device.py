@@ -79,6 +79,7 @@ def test_a_device_gives_the_figures_of_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, auc: str
 ) -> None:
     settings, overrides = PATHS[name]
+    overrides = ("precision=float32", *overrides)  # if it asks for nothing else
     sizes, num_edges = ((17, 16), 14) if name in IN_PARTITIONS else ((17,), 30)
     case = TinyCase.write(tmp_path / "case", partition_sizes=sizes, edges_per_bucket=num_edges, **settings)
     if auc == "sampled":
@@ -96,7 +97,7 @@ def test_kernels_of_a_gpu_score_and_count(tmp_path: Path, monkeypatch: pytest.Mo
     case = TinyCase.write(tmp_path / "case", partition_sizes=(17, 16), edges_per_bucket=8)
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
-    overrides = (f"candidates={candidates}", FILTERED)
+    overrides = (f"candidates={candidates}", FILTERED, "precision=float32")
     expected = evaluated(case, *overrides, output="cpu")
     launches = pretend(monkeypatch)
 

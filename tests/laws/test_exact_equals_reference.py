@@ -80,7 +80,7 @@ def test_scores_that_overflow_float32_are_ranked(candidates, tmp_path: Path):
 
     large, expected = ({key: of for key, of in one.document["metrics"].items() if ".auc" not in key} for one in reports)
     assert large == expected
-    in_float32 = write_graph(graph_of(2.0**100, 2.0), tmp_path / "float32", **settings)
+    in_float32 = write_graph(graph_of(2.0**100, 2.0), tmp_path / "float32", precision="float32", **settings)
     with pytest.raises(EvalError, match="got NaN"):
         evaluate(in_float32, output=tmp_path / "refused", workers=1, device="cpu")
 

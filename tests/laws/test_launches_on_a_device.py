@@ -66,7 +66,7 @@ def asked(
     exact_auc: bool,
     graph: dict[str, Any] = GRAPH,
 ) -> Asked:
-    """Evaluate one bucket on the pretended device."""
+    """Evaluate one bucket on the pretended device, in float32 if nothing else is asked."""
     case = TinyCase.write(folder / f"case-{num_edges}", edges_per_bucket=num_edges, **graph)
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 1 << 40 if exact_auc else 0)
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 5000)
@@ -76,7 +76,7 @@ def asked(
     vars(kernels).update(scores=0, pairs=0, count=0, exact=0)
     monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)
     with Launches() as counts:
-        on_the_device(case, *overrides)
+        on_the_device(case, "precision=float32", *overrides)
     return Asked(
         sum(counts.operations.values()) + sum(vars(kernels).values()),
         counts.views,
@@ -151,8 +151,8 @@ def test_a_device_counts_more_candidates_of_files_at_once_than_a_cpu(
 ) -> None:
     sizes = (CPU.swept_rows + 1000, CPU.swept_rows)
     case = TinyCase.write(tmp_path / "case", edges_per_bucket=8, **GRAPH | {"partition_sizes": sizes})
-    expected = evaluated(case, "candidates=all", NO_AUC, output="cpu")
+    expected = evaluated(case, "candidates=all", "precision=float32", NO_AUC, output="cpu")
     launches = pretend(monkeypatch)
 
-    assert on_the_device(case, "candidates=all", NO_AUC) == expected
+    assert on_the_device(case, "candidates=all", "precision=float32", NO_AUC) == expected
     assert launches.count == len(sizes) * 2, "one of each partition and side"

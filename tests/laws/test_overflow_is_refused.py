@@ -70,7 +70,7 @@ def run(
     dynamic: bool = False,
     bias: bool = False,
 ) -> Report:
-    settings = POLICIES[policy] | {"disable_lhs_negs": True, "metrics": ["rank"]}
+    settings = POLICIES[policy] | {"disable_lhs_negs": True, "metrics": ["rank"], "precision": "float32"}
     params = params or UNCHANGING[operator]
     graph = TinyGraph(
         [Relation("likes", "user", "user", operator, params, params if dynamic else {})],

@@ -292,6 +292,7 @@ CONTENT = [
             scale=1e20,
             comparator=comparator,
             candidates=candidates,
+            precision="float32",
         )
         for comparator in ("squared_l2", "l2")
         for candidates in ("sampled", "partition")
@@ -431,7 +432,7 @@ COMPETITION = [
             ("needs candidates = 'all' or 'partition', and no candidate_path", "relation_prediction=True"),
             ("no candidate_path", "relation_prediction=True candidate_path=given"),
             ("ranks no relations", "relation_prediction=True pbg_semantics=True candidates=partition"),
-            ("ranks of relations are not exact", "relation_prediction=True precision=exact candidates=all"),
+            ("which ranks relations; use 'float32'", "relation_prediction=True precision=exact candidates=all"),
             ("expected side both or head or tail", "metrics=relation.mrr candidates=all"),
         )
     ),

@@ -86,9 +86,9 @@ def with_known(claimed: Any, found: Any) -> Any:
     ("overrides", "again"),
     [
         (("candidates=partition", "pbg_semantics=True"), 2006),
-        (("restrict_relations=knows,has", "breakdowns=relation,entity_types", "filter_paths=edges"), 764),
-        (("metrics=rank,classification", "candidates=partition", "comparator=l2", "compute_loss=True"), 764),
-        (("precision=exact",), 688),
+        (("restrict_relations=knows,has", "breakdowns=relation,entity_types", "filter_paths=edges"), 688),
+        (("metrics=rank,classification", "candidates=partition", "comparator=l2", "compute_loss=True"), 688),
+        (("precision=float32",), 764),
         (
             (
                 "type_constraint=observed",
@@ -98,7 +98,7 @@ def with_known(claimed: Any, found: Any) -> Any:
             ),
             764,
         ),
-        (("train_paths=edges", "topk_metrics=True", "save_topk=3"), 764),
+        (("train_paths=edges", "topk_metrics=True", "save_topk=3"), 688),
         (("candidates=sampled", "sample_edges=300"), 288),
     ],
 )

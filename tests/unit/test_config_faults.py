@@ -409,7 +409,7 @@ COMPETITION = {
     ),
     "exact under pbg_semantics": (
         competing(precision="exact", **PBG),
-        "precision: pbg_semantics = True does not allow 'exact', because torchbiggraph_eval compares rounded "
+        "precision: 'exact' is not defined for pbg_semantics = True, because torchbiggraph_eval compares rounded "
         "scores; use 'float32' or 'float64'",
     ),
     "given under pbg_semantics": (

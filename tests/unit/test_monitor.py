@@ -121,13 +121,15 @@ SPOIL: dict[str, Callable[[ModelTensors], object]] = {
     "an operator": lambda of: of.operators[0, Side.RHS]["diagonal"].__setitem__(0, math.inf),
     "an infinite row": lambda of: of.tables["e", 0].__setitem__(5, math.inf),
     "a zero vector": lambda of: of.tables["e", 0].__setitem__(5, 0.0),
-    "scores that overflow": lambda of: of.tables["e", 0].mul_(1e30),
+    "vectors that overflow": lambda of: [
+        x.mul_(1e30) for x in (of.tables["e", 0], of.operators[0, Side.RHS]["diagonal"])
+    ],
 }
 
 
 @pytest.mark.parametrize("what", SPOIL)
 def test_every_way_to_diverge_is_noticed(what: str) -> None:
-    comparator = "dot" if what == "scores that overflow" else "cos"
+    comparator = "dot" if what == "vectors that overflow" else "cos"
     schema = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, comparator)
     warnings: list[str] = []
     monitor, tensors = Monitor(schema, eval_fraction=0.3, warn=warnings.append), model()

@@ -1,0 +1,87 @@
+"""Ranks are exact where they are defined, else scores are float32 and the run says why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from pbgeval import EvalConfig, RelationSchema, edge_scorer, evaluate, evaluate_triples, load_config
+from pbgeval.config.precision import precision_of, why_not_exact
+from tests.kit.case import TinyCase
+from tests.kit.commands import flags, run_command
+
+LINKS = RelationSchema(name="links", lhs="user", rhs="user", operator="diagonal")
+ROTATES = RelationSchema(name="rotates", lhs="user", rhs="user", operator="rotate")
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision", "reason"),
+    [
+        ({}, "exact", None),
+        ({"comparator": "cos", "bias": True, "max_norm": 1.0}, "exact", None),
+        ({"comparator": "l1"}, "float32", "comparator 'l1', only for dot, "),
+        ({"relations": [LINKS, ROTATES]}, "float32", "operator 'rotate', only for none, "),
+        ({"pbg_semantics": True}, "float32", "torchbiggraph_eval compares rounded scores"),
+        ({"relation_prediction": True}, "float32", "relation_prediction = True, which ranks relations"),
+        ({"has_vectors": False}, "float32", "a model that is asked for scores"),
+        ({"precision": "float32"}, "float32", None),
+        ({"precision": "float64", "comparator": "l1"}, "float64", None),
+    ],
+    ids=str,
+)
+def test_the_precision_is_exact_where_nobody_and_nothing_says_otherwise(
+    changes: dict[str, Any], precision: str, reason: str | None
+) -> None:
+    config = evolve(EvalConfig(relations=[LINKS]), **changes)
+
+    found = why_not_exact(config)
+
+    assert precision_of(config) == precision
+    assert reason in found if reason else found is None
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_the_default_is_the_run_that_asks_for_exact_ranks(candidates: str, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path, candidates=candidates)
+
+    reports = [
+        evaluate(load_config(case.config, asked), output=tmp_path / name, workers=1)
+        for name, asked in {"default": [], "asked": ["precision=exact"]}.items()
+    ]
+
+    default, asked = (report.document for report in reports)
+    assert default == asked
+    assert default["provenance"]["settings"]["precision"] == "exact"
+    assert all("why_not_exact" not in report.run and "open_candidates" in report.run for report in reports)
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ((), r"precision exact"),
+        (("precision=float32",), r"precision float32"),
+        (("comparator=l1",), r"precision float32: exact ranks are not defined for comparator 'l1', only for dot, "),
+    ],
+)
+def test_the_first_line_has_the_precision_and_the_reason(asked: tuple[str, ...], line: str, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+
+    done = run_command(case, "--workers", "1", "--output", "out", *flags(asked))
+
+    run = json.loads((case.root / "out" / "run.json").read_text())
+    assert done.status == 0
+    assert line in done.err.splitlines()[0]
+    assert ("why_not_exact" in run) is ("comparator=l1" in asked)
+
+
+def test_a_function_has_float32_scores_and_the_reason() -> None:
+    scorer = edge_scorer(lambda lhs, rel, rhs: -(lhs + rel - rhs).abs().float(), num_entities=5, num_relations=1)
+
+    report = evaluate_triples(scorer, [(0, 0, 1), (1, 0, 3)])
+
+    assert report.document["provenance"]["settings"]["precision"] == "float32"
+    assert report.run["why_not_exact"] == "exact ranks are not defined for a model that is asked for scores"
