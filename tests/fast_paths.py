@@ -146,6 +146,7 @@ PATHS: Mapping[str, FastPath] = {
     "exact_lists": by_loops(cpu_loops.count_gathered_exactly),
     "distances": by_loops(*(of.loop for of in COLUMN_DISTANCES)),
     "pairs": by_loops(exact._sums),
+    "values": by_loops(fast_products._grid_sums),
     "semi_join": by_loops(semi_join._passes),
     "bfloat16": FastPath(
         turn_on=multiply_bfloat16,

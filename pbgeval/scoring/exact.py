@@ -253,8 +253,10 @@ class ExactComparator:
     def _vector(self, x_ND: Tensor) -> Tensor:
         if self.name != "cos":
             return x_ND
-        refuse_zero_vectors(x_ND)
-        return x_ND / norms_in_order(x_ND).unsqueeze(-1)
+        norm_N = norms_in_order(x_ND)
+        if not bool((norm_N > 0).all()):
+            refuse_zero_vectors(x_ND)
+        return x_ND / norm_N.unsqueeze(-1)
 
     def scores_in_float64(self, query_ND: Tensor, candidate_ND: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores of pairs of prepared rows, without the constant, and how far at most they are off.

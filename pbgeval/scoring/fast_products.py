@@ -12,11 +12,14 @@ bound covers only what the grids left out. Grid products are the *values* that e
 from __future__ import annotations
 
 import math
+from functools import partial
 
+import numpy as np
 import torch
 from attrs import astuple, define, field, frozen
 from torch import Tensor
 
+from pbgeval.jit import CompiledLoop
 from pbgeval.scoring.comparators import SMALLEST_SQUARE
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
 from pbgeval.scoring.product import product
@@ -172,11 +175,15 @@ class GridProduct:
         """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
         query_PD, weight_P, constant_P = _columns(self.comparator, query_PD, of_queries=True)
         candidate_PD, bias_P, _ = _columns(self.comparator, candidate_PD, of_queries=False)
-        on_grid = self._on_grid(query_PD), self._on_grid(candidate_PD)
-        # Only distances need squared lengths.
-        squares = [x_PD.square().sum(-1) if self.comparator.is_distance else constant_P for x_PD in on_grid]
-        query_terms, candidate_terms = (squares[0], weight_P, constant_P), (squares[1], bias_P)
-        return self._values((on_grid[0] * on_grid[1]).sum(-1), query_terms, candidate_terms)
+        sums = grid_sums(query_PD, candidate_PD)
+        if sums is None:
+            on_grid = self._on_grid(query_PD), self._on_grid(candidate_PD)
+            products_P, *squares = (
+                (x_PD * y_PD).sum(-1) for x_PD, y_PD in ((on_grid[0], on_grid[1]), *((of, of) for of in on_grid))
+            )
+        else:
+            products_P, *squares = sums
+        return self._values(products_P, (squares[0], weight_P, constant_P), (squares[1], bias_P))
 
     def _values(
         self, products: Tensor, query_terms: tuple[Tensor, Tensor, Tensor], candidate_terms: tuple[Tensor, Tensor]
@@ -205,6 +212,50 @@ class GridProduct:
 def grid_bits(num_columns: int) -> int:
     """Return how many bits of its largest number a row keeps, so that sums of products are exact."""
     return (SIGNIFICAND - (num_columns - 1).bit_length()) // 2
+
+
+JIT_MIN_NUMBERS = 1 << 16  # of the first pairs for which numba is imported
+
+
+def grid_sums(x_PD: Tensor, y_PD: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return the sums of the products of pairs of rows on their grids, and of the squares of either row.
+
+    Returns:
+        Three tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
+    """
+    is_worth_it = _grid_sums.is_worth_compiling(x_PD.numel(), JIT_MIN_NUMBERS)
+    takes = all(
+        x.dim() == 2 and x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_PD, y_PD)
+    )
+    if not (takes and is_worth_it):
+        return None
+    sums_3P = np.empty((3, x_PD.shape[0]), np.float64)
+    rows = [(x.numpy(), x.view(torch.int32).numpy()) for x in (x_PD, y_PD)]
+    _grid_sums(*rows, grid_bits(x_PD.shape[1]), sums_3P)
+    products_P, *squares = torch.from_numpy(sums_3P).unbind()
+    return products_P, squares[0], squares[1]
+
+
+@partial(CompiledLoop, may_reorder=True)  # no sum is rounded
+def _grid_sums(x_2PD, y_2PD, bits, sums_3P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    (x_PD, x_bits_PD), (y_PD, y_bits_PD) = x_2PD, y_2PD
+    for pair in range(x_PD.shape[0]):
+        x_D, y_D, largest_x, largest_y = x_PD[pair], y_PD[pair], np.int32(0), np.int32(0)
+        for at in range(x_D.size):  # as integers, numbers without their signs have the same order
+            largest_x = np.int32(max(largest_x, np.int32(x_bits_PD[pair, at] & 0x7FFFFFFF)))
+            largest_y = np.int32(max(largest_y, np.int32(y_bits_PD[pair, at] & 0x7FFFFFFF)))
+        exponent_x = math.frexp(np.float64(np.int32(largest_x).view(np.float32)))[1] - bits
+        exponent_y = math.frexp(np.float64(np.int32(largest_y).view(np.float32)))[1] - bits
+        per_x, per_y = math.ldexp(1.0, -exponent_x), math.ldexp(1.0, -exponent_y)
+        products, squares_x, squares_y = np.float64(0), np.float64(0), np.float64(0)
+        for at in range(x_D.size):
+            x, y = np.rint(np.float64(x_D[at]) * per_x), np.rint(np.float64(y_D[at]) * per_y)
+            products += x * y
+            squares_x += x * x
+            squares_y += y * y
+        sums_3P[0, pair] = math.ldexp(products, exponent_x + exponent_y)
+        sums_3P[1, pair] = math.ldexp(squares_x, 2 * exponent_x)
+        sums_3P[2, pair] = math.ldexp(squares_y, 2 * exponent_y)
 
 
 @define(eq=False)

@@ -76,7 +76,7 @@ JOBS = {
         dynamic=True,
     ),
     "exact": Job(
-        ("compiled", "blocks", "bfloat16", "float32", "pairs"),
+        ("compiled", "blocks", "bfloat16", "float32", "pairs", "values"),
         "all",
         ("translation", "none"),
         comparator="squared_l2",

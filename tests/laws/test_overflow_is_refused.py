@@ -115,7 +115,9 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
     "lists": ("sampled", "sampled, as PBG"),
     "repeated_counts": ("sampled", "partition", "all", "given"),
     "tiles": ("partition", "all"),
-    **dict.fromkeys(("distances", "pairs", "semi_join", "bfloat16", "float32", "moved_operators", "exact_lists"), ()),
+    **dict.fromkeys(
+        ("distances", "pairs", "values", "semi_join", "bfloat16", "float32", "moved_operators", "exact_lists"), ()
+    ),
 }
 
 
