@@ -1,0 +1,126 @@
+"""Exact ranks of vectors made to mislead floats: every comparator, bias and operator against fractions.
+
+With --all 2,016 queries: 48 models, 21 edges, both sides. Rows cancel, repeat each other, differ in a last bit, hold
+subnormal numbers, spread over 60 binades or are zero (cos has no zero vectors).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from tests import exact_reference
+from tests.kit.graphs import COMPARATORS, OPERATORS, Edge, Row, RowSource, TinyGraph, user_relations
+from tests.kit.loops import loops_used
+from tests.laws.competition import Rules, expected_cases
+from tests.laws.expected import Protocol
+from tests.laws.test_evaluation_equals_reference import evaluated
+
+DIMENSION = 8
+NUM_EDGES = 21
+MODELS = list(itertools.product(COMPARATORS, (False, True), OPERATORS))
+POLICIES = ("all", "sampled", "partition")
+IN_QUICK_TESTS = 12  # of so many models, one
+
+
+def float32(number: float) -> float:
+    return struct.unpack("f", struct.pack("f", number))[0]
+
+
+def next_float32(number: float) -> float:
+    """The next larger magnitude."""
+    return struct.unpack("f", struct.pack("I", struct.unpack("I", struct.pack("f", number))[0] + 1))[0]
+
+
+def cancelling(source: random.Random) -> list[float]:
+    """Large terms that take each other away, beside small ones that decide."""
+    large = [2.0 ** source.randint(10, 20) * source.choice([1, 1 + 2.0**-23]) for _ in range(DIMENSION // 4)]
+    small = [source.choice([-1, 1]) * 2.0 ** source.randint(-12, 0) for _ in range(DIMENSION // 2)]
+    return [of for pair in zip(large, [-of for of in large], strict=True) for of in pair] + small
+
+
+def normal(source: random.Random) -> list[float]:
+    return [float32(source.gauss(0, 1)) for _ in range(DIMENSION)]
+
+
+def subnormal(source: random.Random) -> list[float]:
+    return [source.randint(-(2**9), 2**9) * 2.0**-149 for _ in range(DIMENSION - 1)] + [2.0**-149]
+
+
+def of_all_sizes(source: random.Random) -> list[float]:
+    return [float32(source.gauss(0, 1) * 2.0 ** source.randint(-30, 30)) for _ in range(DIMENSION)]
+
+
+KINDS: tuple[Callable[[random.Random], list[float]], ...] = (cancelling, normal, subnormal, of_all_sizes)
+
+
+def rows_of(source: random.Random, *, has_zeros: bool) -> list[Row]:
+    rows = [kind(source) for kind in KINDS for _ in range(6)]
+    copies = [list(row) for row in source.sample(rows, 8)]
+    neighbours = [list(row) for row in source.sample(rows, 8)]
+    for row in neighbours:
+        at = source.randrange(DIMENSION)
+        row[at] = next_float32(row[at])
+    zeros = [[0.0] * DIMENSION, [-0.0] * DIMENSION] if has_zeros else []
+    return [*rows, *copies, *neighbours, *zeros]
+
+
+def graph_of(number: int, rows: list[Row] | None = None) -> TinyGraph:
+    comparator, bias, operator = MODELS[number]
+    source, dynamic = random.Random(number), number % 2 == 1
+    rows = rows or rows_of(source, has_zeros=comparator != "cos")
+    source.shuffle(rows)
+    edges: list[Edge] = [
+        (source.randrange(len(rows)), source.randrange(2), source.randrange(len(rows))) for _ in range(NUM_EDGES)
+    ]
+    relations = user_relations((operator,) * 2, DIMENSION, RowSource(number, is_quarters=False), dynamic=dynamic)
+    return TinyGraph(
+        relations,
+        {"user": [rows]},
+        {},
+        {(0, 0): edges},
+        dynamic=dynamic,
+        comparator=comparator,
+        bias=bias,
+    )
+
+
+def num_counted(graph: TinyGraph, candidates: str) -> int:
+    """Compare every count with those of fractions, and return the number of queries."""
+    protocol = Protocol(candidates, num_negs=(6, 24), precision="exact")
+    expected = {
+        (0, case.bucket, case.row, case.side): exact_reference.counts(
+            graph, case.bucket, graph.buckets[case.bucket][case.row], case.side, case.others, case.is_known
+        )
+        for case in expected_cases([graph], protocol, Rules())
+    }
+    with evaluated([graph], protocol, Rules(), False) as (_, found):
+        assert found == expected
+    return len(found)
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=[pytest.mark.slow] if number % IN_QUICK_TESTS != 5 else [])
+        for number in range(len(MODELS))
+    ],
+    ids=lambda number: "-".join(map(str, MODELS[number])),
+)
+def test_no_query_is_ranked_wrongly(number: int) -> None:
+    graph = graph_of(number)
+
+    with loops_used(number % 3 == 0):
+        assert num_counted(graph, POLICIES[number // 2 % 3]) == 2 * NUM_EDGES
+
+
+@pytest.mark.parametrize("comparator", COMPARATORS)
+def test_where_all_vectors_are_equal_all_candidates_tie(comparator: str) -> None:
+    number = MODELS.index((comparator, False, "none"))
+
+    assert num_counted(graph_of(number, [normal(random.Random(0))] * 12), "all") == 2 * NUM_EDGES
