@@ -1,0 +1,68 @@
+"""Exact ranks and all figures made of them have the same digits for any thread, instruction set and kind of loop.
+
+Where metrics.json has changed on purpose, `python -m tests.golden.digests` records them anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.golden.digests import RECORD, digests
+from tests.kit.commands import REPOSITORY
+
+RECORDED = json.loads(RECORD.read_text(encoding="utf-8"))
+MADE = {name: digest for name, digest in RECORDED.items() if name.startswith("made, ")}
+# Instruction sets of torch, of MKL and of numpy; each takes the nearest that the processor has.
+ENVIRONMENTS = (
+    {"OMP_NUM_THREADS": "1"},
+    {"OMP_NUM_THREADS": "2"},
+    {"ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+    {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "OMP_NUM_THREADS": "2"},
+    {"ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+    {"NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512_SKX AVX2 FMA3"},
+)
+
+
+def found_with(of: str, environment: dict[str, str], loops: str = "as usual") -> dict[str, str]:
+    """Return the digests that a process of its own finds."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.golden.digests", of, "--loops", loops],
+        env={**os.environ, **environment},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_the_made_graph_has_the_recorded_digests() -> None:
+    assert digests("made") == MADE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loops", ["always", "never"])
+def test_compiled_loops_change_no_digit(loops: str) -> None:
+    assert found_with("made", {}, loops) == MADE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
+def test_threads_and_instruction_sets_change_no_digit(environment: dict[str, str]) -> None:
+    assert found_with("made", environment) == MADE
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+@pytest.mark.parametrize("environment", ENVIRONMENTS[1:4], ids=str)
+def test_golden_cases_have_the_recorded_digests(environment: dict[str, str], reference_path: Path) -> None:
+    found = found_with(str(reference_path / "golden"), environment)
+
+    assert found == {name: digest for name, digest in RECORDED.items() if name not in MADE}
