@@ -18,7 +18,7 @@ from attrs import evolve
 from pbgeval.errors import EvalError
 from pbgeval.ranking import counting
 from pbgeval.scoring import device_exact, device_scores
-from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import row_hashes
 
 REPEATS = 7
@@ -135,7 +135,7 @@ def _counting(device: torch.device, dimension: int, queries_per_key: int, smoke:
 def _exact(device: torch.device, dimension: int, sigmas: int, smoke: bool) -> dict[str, Any]:
     """Time the counts of exact ranks, and what they consist of; rows and bounds of the candidates are made before."""
     num_queries, num_candidates = (70, 200) if smoke else (20_000, 1 << 18)
-    comparator = CertifiedComparator("dot")
+    comparator = ExactComparator("dot")
     query_QD, candidate_CD = (torch.randn(of, dimension, device=device) for of in (num_queries, num_candidates))
     prepared = comparator.prepare_queries(query_QD.double()), comparator.prepare_candidates(candidate_CD.double())
     queries, candidates = (

@@ -66,13 +66,13 @@ def _exact(
 
 
 def _counting(backend: CpuBackend, queries: QueryRows, parts: list[torch.Tensor]) -> Callable[[], None]:
-    of_parts = [CandidateRows(part_CD[None], queries.certified) for part_CD in parts]
+    of_parts = [CandidateRows(part_CD[None], queries.exact_comparator) for part_CD in parts]
     own_Q = torch.full((queries.num_queries,), -1)
 
     def count() -> None:
         for candidates in of_parts:
             found = backend.count(Block(queries, candidates, own_Q, None))
-            if queries.certified is not None:
+            if queries.exact_comparator is not None:
                 assert found.open is not None, "blocks of scores list all of them"
                 decided(queries, candidates, found.counts, found.open, None)
 

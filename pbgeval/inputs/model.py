@@ -115,7 +115,7 @@ def _relations(
     precision = precision_of(config)
     dtype = DTYPES[precision]
     # One for all relations, so that one tally counts their decisions.
-    certified = ExactComparator(config.comparator, config.bias) if precision == "exact" else None
+    exact_comparator = ExactComparator(config.comparator, config.bias) if precision == "exact" else None
     return tuple(
         Relation(
             RelationScorer(
@@ -132,7 +132,7 @@ def _relations(
                 lhs_type=schema.lhs,
                 rhs_type=schema.rhs,
                 weight=schema.weight,
-                certified=certified,
+                exact_comparator=exact_comparator,
             ),
             CandidatePolicy(config.candidates_of(schema)),
             dtype,

@@ -274,7 +274,7 @@ def _relation(
             dynamic=schema.dynamic,
             lhs_type=of.lhs,
             rhs_type=of.rhs,
-            certified=ExactComparator(schema.comparator, schema.bias) if protocol.is_exact else None,
+            exact_comparator=ExactComparator(schema.comparator, schema.bias) if protocol.is_exact else None,
         ),
         policy,
         dtype,

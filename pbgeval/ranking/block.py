@@ -42,7 +42,7 @@ class QueryRows:
     row_Q: Tensor  # int64, on the CPU, ascending: each query's row among all B * K
     # True scores to compare candidates with, of all queries; None: read each query's own cell in the block.
     true: TrueScores | ExactTrue | None
-    certified: ExactComparator | None = None
+    exact_comparator: ExactComparator | None = None
     each_own: bool = False  # whether each query has a row of its own, in order
 
     @property
@@ -57,9 +57,9 @@ class QueryRows:
     @cached_property
     def exact(self) -> device_exact.ExactRows:
         """The row of each query as a GPU's kernels of exact ranks read it."""
-        assert self.certified is not None, "the caller has checked"
+        assert self.exact_comparator is not None, "the caller has checked"
         rows_BKD = self.rows_BKD if self.each_own else self.rows_KD[self.row_on_device_Q][None]
-        return device_exact.ExactRows.from_prepared(self.certified, rows_BKD, of_queries=True)
+        return device_exact.ExactRows.from_prepared(self.exact_comparator, rows_BKD, of_queries=True)
 
     @cached_property
     def row_on_device_Q(self) -> Tensor:
@@ -74,8 +74,8 @@ class QueryRows:
     @cached_property
     def prepared(self) -> PreparedRows:
         """The rows in the form that fast products use; only for exact ranks."""
-        assert self.certified is not None, "the caller has checked"
-        return PreparedRows(self.certified, self.rows_BKD, of_queries=True)
+        assert self.exact_comparator is not None, "the caller has checked"
+        return PreparedRows(self.exact_comparator, self.rows_BKD, of_queries=True)
 
 
 @frozen(eq=False)
@@ -83,7 +83,7 @@ class CandidateRows:
     """Prepared rows of candidates; values derived from them are cached for all blocks that share them."""
 
     rows_BCD: Tensor
-    certified: ExactComparator | None = None
+    exact_comparator: ExactComparator | None = None
 
     @property
     def num_columns(self) -> int:
@@ -102,14 +102,14 @@ class CandidateRows:
     @cached_property
     def prepared(self) -> PreparedRows:
         """The rows in the form that fast products use; only for exact ranks."""
-        assert self.certified is not None, "the caller has checked"
-        return PreparedRows(self.certified, self.rows_BCD, of_queries=False)
+        assert self.exact_comparator is not None, "the caller has checked"
+        return PreparedRows(self.exact_comparator, self.rows_BCD, of_queries=False)
 
     @cached_property
     def exact(self) -> device_exact.ExactRows:
         """The rows as a GPU's kernels of exact ranks read them."""
-        assert self.certified is not None, "the caller has checked"
-        return device_exact.ExactRows.from_prepared(self.certified, self.rows_BCD, of_queries=False)
+        assert self.exact_comparator is not None, "the caller has checked"
+        return device_exact.ExactRows.from_prepared(self.exact_comparator, self.rows_BCD, of_queries=False)
 
     @cached_property
     def duplicates(self) -> DuplicateRows:
@@ -123,7 +123,7 @@ class CandidateRows:
 
     def between(self, start: int, stop: int) -> CandidateRows:
         """Return the columns from `start` up to `stop`."""
-        return CandidateRows(self.rows_BCD[:, start:stop], self.certified)
+        return CandidateRows(self.rows_BCD[:, start:stop], self.exact_comparator)
 
 
 @frozen(eq=False)

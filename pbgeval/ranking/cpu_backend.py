@@ -41,15 +41,15 @@ class CpuBackend(TorchBackend):
     @classmethod
     def of_scorer(cls, scorer: EdgeScorer, dtype: torch.dtype, *, keeps_scores: bool, num_cells: int) -> CpuBackend:
         """Return the backend of a scorer; with few cells, the loop that multiplies is not worth loading."""
-        comparator, certified = scorer.comparator, scorer.certified
+        comparator, exact_comparator = scorer.comparator, scorer.exact_comparator
         is_product = comparator.is_inner_product and dtype is torch.float32
         counts_products = (
             not keeps_scores
-            and (is_product if certified is None else not certified.has_root)
+            and (is_product if exact_comparator is None else not exact_comparator.has_root)
             and count_block.is_worth_compiling(num_cells, JIT_MIN_CELLS)
             and cpu_counting.product_is_callable()
         )
-        return cls(comparator, certified, torch.device("cpu"), dtype, keeps_scores, counts_products)
+        return cls(comparator, exact_comparator, torch.device("cpu"), dtype, keeps_scores, counts_products)
 
     def candidates_per_block(self, num_candidates: int, num_columns: int, num_tasks: int, *, with_loss: bool) -> int:
         if with_loss or not self.counts_products or isinstance(self.comparator, ScorerComparator):
@@ -60,7 +60,7 @@ class CpuBackend(TorchBackend):
     def count(self, block: Block) -> Counted:
         counted = None
         if self.counts_products and block.is_one_grid and block.excluded is None:
-            if self.certified is not None:
+            if self.exact_comparator is not None:
                 counted = self._count_products_between_limits(block)
             elif not block.may_overflow:
                 counted = self._count_products(block)
@@ -75,18 +75,18 @@ class CpuBackend(TorchBackend):
         ]
         parameters = [value for by_name in scorer.parameters.values() for value in by_name.values()]
         lengths = [lists.ids[side].shape[1] for side in lists.hidden]
-        loop = count_gathered if self.certified is None else count_gathered_exactly
+        loop = count_gathered if self.exact_comparator is None else count_gathered_exactly
         return (
             (not self.keeps_scores and lists.begin_with_own)
             and (self.comparator.name == "dot" and not self.comparator.bias and scorer.operator in OPERATORS)
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
             # A translation that acts on queries adds a constant to their scores, which the loop does not compute.
-            and (self.certified is None or scorer.dynamic or scorer.operator != "translation")
+            and (self.exact_comparator is None or scorer.dynamic or scorer.operator != "translation")
             and max(lengths) <= counting.MAX_CANDIDATES
             and not any(table.featurized or table.max_norm is not None for table in tables)
             and all(x.dtype is torch.float32 for x in tensors)
             and all(x.dtype is self.dtype for x in parameters)
-            and (self.certified is not None or self.dtype is torch.float32)
+            and (self.exact_comparator is not None or self.dtype is torch.float32)
             and all(x.device.type == "cpu" and x.is_contiguous() for x in [*tensors, *parameters])
             and lists.num_queries * sum(lengths) > 0
             and loop.is_worth_compiling(lists.num_queries * sum(lengths), JIT_MIN_CELLS)
@@ -97,7 +97,11 @@ class CpuBackend(TorchBackend):
         if not self._can_gather(lists):
             return None
         cells = {side: cells_of(side) for side in lists.hidden}
-        chunks = GatheredChunks(lists, cells) if self.certified is None else ExactChunks(lists, cells, self.certified)
+        chunks = (
+            GatheredChunks(lists, cells)
+            if self.exact_comparator is None
+            else ExactChunks(lists, cells, self.exact_comparator)
+        )
         threads = BlockThreads.of_device(self.device)
         if not all(threads.map(chunks.count, threads.split(lists.num_chunks))):
             return None

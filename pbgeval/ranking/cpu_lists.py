@@ -136,7 +136,7 @@ class ExactChunks:
 
     lists: ChunkLists
     cells: Mapping[Side, ListCells]
-    certified: ExactComparator
+    exact_comparator: ExactComparator
     _results: dict[Side, Arrays] = field(init=False)  # by hidden side, as arguments of the loop
     _open: list[Mapping[Side, CellIndex]] = field(factory=list, init=False)  # one for each thread's chunks
     _num_decided: list[np.ndarray] = field(factory=list, init=False)  # in float64, by side, of each thread's chunks
@@ -196,8 +196,10 @@ class ExactChunks:
         """Return the counts, values and open cells of the queries that hide a side, once all are counted."""
         (_, true_Q), _, _, (_, _, read_P), counts_6Q = self._results[side]
         counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
-        with self.certified.lock:
-            self.certified.tally.update(in_float64=sum(int(of_thread[side.value]) for of_thread in self._num_decided))
+        with self.exact_comparator.lock:
+            self.exact_comparator.tally.update(
+                in_float64=sum(int(of_thread[side.value]) for of_thread in self._num_decided)
+            )
         query_P, column_P = (torch.cat(parts) for parts in zip(*(cells[side] for cells in self._open), strict=True))
         return Counted(counts, torch.from_numpy(true_Q).float(), torch.from_numpy(read_P), (query_P, column_P), None)
 

@@ -150,11 +150,13 @@ def with_signs(counts: QueryCounts, query_P: Tensor, signs_P: Tensor, known_P: T
 
 def signs_of(queries: QueryRows, candidates: CandidateRows, query_P: Tensor, column_P: Tensor) -> Tensor:
     """Return whether cells score higher (1), the same (0) or lower (-1) than the true entity of their query, int8."""
-    assert queries.certified is not None, "ranks are exact"
+    assert queries.exact_comparator is not None, "ranks are exact"
     assert isinstance(queries.true, ExactTrue), "ranks are exact"
     row_P = queries.row_on_device_Q[query_P]
     candidate_P = row_P // queries.rows_BKD.shape[1] * candidates.num_columns + column_P
-    return decide(queries.certified, (queries.rows_KD, row_P), (candidates.rows_CD, candidate_P), queries.true, query_P)
+    return decide(
+        queries.exact_comparator, (queries.rows_KD, row_P), (candidates.rows_CD, candidate_P), queries.true, query_P
+    )
 
 
 @define(eq=False)

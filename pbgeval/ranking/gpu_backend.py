@@ -10,12 +10,12 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError, moved
-from pbgeval.ranking.certified import signs_of
 from pbgeval.ranking.counting import NO_CELLS, count_compared
+from pbgeval.ranking.exact import signs_of
 from pbgeval.ranking.known_answers import positions_of_lists
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring import device_exact, device_scores
-from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores, row_hashes
+from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 LARGEST_DOUBLED = 2.0**126  # a query of a distance is doubled
@@ -31,12 +31,12 @@ class GpuBackend(TorchBackend):
     @property
     def counts_by_tiles(self) -> bool:
         """Whether float32 scores are counted by the kernel that forgets them."""
-        return self.comparator.is_inner_product and self.certified is None and not self.keeps_scores
+        return self.comparator.is_inner_product and self.exact_comparator is None and not self.keeps_scores
 
     @property
     def counts_exactly(self) -> bool:
         """Whether ranks are exact and counted by kernels."""
-        return self.certified is not None and not self.certified.has_root and not self.keeps_scores
+        return self.exact_comparator is not None and not self.exact_comparator.has_root and not self.keeps_scores
 
     @property
     def queries_per_block(self) -> int:
@@ -60,12 +60,12 @@ class GpuBackend(TorchBackend):
     def count(self, block: Block) -> Counted:
         true = block.queries.true
         if self.counts_exactly and (block.is_one_grid or block.queries.each_own):
-            is_distance = self.certified is not None and self.certified.is_distance
+            is_distance = self.exact_comparator is not None and self.exact_comparator.is_distance
             if not is_distance or block.queries.largest < LARGEST_DOUBLED:
                 return self._count_exactly(block)
         if not (self.counts_by_tiles and block.is_one_grid and block.excluded is None and true is not None):
             return super().count(block)
-        assert isinstance(true, TrueScores), "ranks are not certified"
+        assert isinstance(true, TrueScores), "ranks are not exact"
         if block.may_overflow:
             self._refuse_nan(block)
         query_KD, candidate_CD, columns = (
@@ -123,7 +123,7 @@ class GpuBackend(TorchBackend):
     def _count_exactly(self, block: Block) -> Counted:
         """Count a block and decide all of its cells."""
         true = block.queries.true
-        assert isinstance(true, CertifiedTrue), "ranks are certified"
+        assert isinstance(true, ExactTrue), "ranks are exact"
         read_P = true.value_Q.new_empty(0)
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
@@ -131,7 +131,7 @@ class GpuBackend(TorchBackend):
             read_P = self.pairs(block.queries.rows_KD[row_P], block.candidates.rows_CD[candidate_P])
         return Counted(self._exact_counts(block, true), true.value_Q, read_P, NO_CELLS, None)
 
-    def _exact_counts(self, block: Block, true: CertifiedTrue) -> QueryCounts:
+    def _exact_counts(self, block: Block, true: ExactTrue) -> QueryCounts:
         """Count the candidates of a block, or those of its halves if too many cells stay open."""
         own_Q = _own_among(block)
         target = device_exact.Target(true.score_Q, true.error_Q, row_hashes(true.rows_QD), own_Q)

@@ -340,9 +340,9 @@ class QueryGroupState:
         return self.queries.query_group.scorer.comparator
 
     @property
-    def certified(self) -> ExactComparator | None:
+    def exact_comparator(self) -> ExactComparator | None:
         """The comparator in exact arithmetic, if ranks are exact."""
-        return self.queries.query_group.scorer.certified
+        return self.queries.query_group.scorer.exact_comparator
 
     @property
     def pool(self) -> ScoreCollector | PooledScores | None:
@@ -369,16 +369,16 @@ class QueryGroupState:
         query_KD = self.prepared_queries(block, self.device)
         row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key)
         true: TrueScores | ExactTrue
-        if self.certified is None:
+        if self.exact_comparator is None:
             true = self.true(block.first, block.stop)
         else:
             rows_QD = self.true_scores.read(block.first, block.stop).to(self.device)
-            true = ExactTrue.unpacked(self.certified, rows_QD, query_KD[row_Q.to(self.device)])
-        return QueryRows(query_KD[None], row_Q, true, self.certified)
+            true = ExactTrue.unpacked(self.exact_comparator, rows_QD, query_KD[row_Q.to(self.device)])
+        return QueryRows(query_KD[None], row_Q, true, self.exact_comparator)
 
     def true_values(self) -> Tensor:
         """Return every query's true score, computed like the competitors' scores in the pooled AUC, float32."""
-        if self.certified is not None:
+        if self.exact_comparator is not None:
             return self.true_scores.read(0, self.queries.num_queries)[:, -1].cpu()
         for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
             self.true(block.first, block.stop)
@@ -469,8 +469,10 @@ class QueryGroupState:
             true_QD = self.source.vectors(queries.query_group.scorer, self.hidden, true_Q)
             candidates_QD = self.prepared_candidates(true_QD, true_Q)
             queries_QD = prepared_KD.index_select(0, row_Q)
-            if self.certified is not None:
-                self.true_scores.write(at, ExactTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
+            if self.exact_comparator is not None:
+                self.true_scores.write(
+                    at, ExactTrue.from_pairs(self.exact_comparator, queries_QD, candidates_QD).packed()
+                )
                 continue
             true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.backend.pairs)
             cells = np.arange(at, until), true_Q

@@ -47,7 +47,7 @@ class RangeWork:
         cells: CellSample,
     ) -> RangeWork:
         """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
-        candidates = CandidateRows(prepared_CD[None], state.certified)
+        candidates = CandidateRows(prepared_CD[None], state.exact_comparator)
         runs = [candidates.between(start, start + width) for start in range(0, len(entity_ids_C), width)]
         state.backend.prepare(runs)
         of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)

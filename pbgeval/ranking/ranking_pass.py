@@ -110,7 +110,7 @@ def _rank_range(
     if not prepared_rows.size:
         return
     prepared_CD = _prepared(state, table, prepared_rows, first_id + prepared_rows)
-    reads_scores = state.certified is None
+    reads_scores = state.exact_comparator is None
     cells = (state.sample.cells if state.sample and reads_scores else NOTHING_SAMPLED).within(first_id, stop)
     # A model may need as long for a few pairs as for a block, so its blocks also supply these scores.
     in_time_of_blocks = in_time if isinstance(state.comparator, ScorerComparator) else None
@@ -145,7 +145,7 @@ def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, enti
         )
         return state.prepared_candidates(x_CD, entity_ids_C[start:stop])
 
-    if state.certified is None:
+    if state.exact_comparator is None:
         return prepared(0, rows.size)
     # Rows take twice the memory in float64, so prepare a few at a time.
     prepared_CD = torch.empty((rows.size, table.embeddings_ND.shape[1]), dtype=torch.float32, device=table.device)
@@ -166,7 +166,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     # Column of each true entity; far below zero if it is not in the range.
     own_Q = torch.from_numpy(positions(work.entity_ids_C, state.queries.true_Q[block.first : block.stop]))
     found = []
-    undecided = None if state.certified is None else UndecidedCells(queries, work.candidates)
+    undecided = None if state.exact_comparator is None else UndecidedCells(queries, work.candidates)
     for run in runs:
         query, is_known_P, sampled = work.sampled_in(run, block)
         query_in_time, in_time = work.in_time_in(run, block)
@@ -310,7 +310,7 @@ def score_pairs(
     """Score cells (query, entity id) of a range; return their prepared candidates and scores, none of them NaN."""
     candidate_PD = state.prepared_candidates(table.rows(torch.from_numpy(cells[1] - first_id), state.dtype), cells[1])
     scores_P = state.backend.pairs(query_PD, candidate_PD)
-    if state.certified is None:
+    if state.exact_comparator is None:
         refuse_nan_of_pairs(state.comparator, (query_PD, candidate_PD), scores_P, cells, state.nan_score)
     return candidate_PD, scores_P
 

@@ -325,8 +325,8 @@ def score_chunks(
     query_Q = torch.arange(part.rows_BQ.numel())
     own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
     true = _true(part, query_BQD, candidate_BCD, backend)
-    queries = QueryRows(query_BQD, query_Q, true, backend.certified, each_own=True)
-    candidates = CandidateRows(candidate_BCD, backend.certified)
+    queries = QueryRows(query_BQD, query_Q, true, backend.exact_comparator, each_own=True)
+    candidates = CandidateRows(candidate_BCD, backend.exact_comparator)
     block = Block(queries, candidates, own_Q, part.known, part.excluded, part.read[0])
     try:
         counted = backend.count(block)
@@ -334,7 +334,7 @@ def score_chunks(
         chunk, query = divmod(error.row, part.rows_BQ.shape[1])
         edge, candidate = int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, error.column])
         raise part.group.nan_score(part.hidden, edge, candidate) from error
-    if backend.certified is None:
+    if backend.exact_comparator is None:
         return _scored(part, counted, settings)
     assert counted.open is not None, "lists are short enough"
     signs = partial(signs_of, queries, candidates)
@@ -367,7 +367,7 @@ def _decided(
     return evolve(counted, counts=counts), in_time
 
 
-def _signs_by_id(part: ChunkPart, certified: ExactComparator, query_P: Tensor, column_P: Tensor) -> Tensor:
+def _signs_by_id(part: ChunkPart, exact_comparator: ExactComparator, query_P: Tensor, column_P: Tensor) -> Tensor:
     """Return the same as `signs_of` for a few cells whose rows are not prepared yet."""
     group, hidden, num_queries = part.group, part.hidden, part.rows_BQ.shape[1]
     signs = [torch.empty(0, dtype=torch.int8)]
@@ -382,14 +382,14 @@ def _signs_by_id(part: ChunkPart, certified: ExactComparator, query_P: Tensor, c
         )
         query_PD = group.queries(hidden, group.rows(hidden.other, known), rows)
         true_PD, candidate_PD = (group.candidates(hidden, group.rows(hidden, ids), ids) for ids in (true, candidate))
-        true_scores, pairs = ExactTrue.from_pairs(certified, query_PD, true_PD), torch.arange(query.numel())
-        signs.append(decide(certified, (query_PD, pairs), (candidate_PD, pairs), true_scores, pairs))
+        true_scores, pairs = ExactTrue.from_pairs(exact_comparator, query_PD, true_PD), torch.arange(query.numel())
+        signs.append(decide(exact_comparator, (query_PD, pairs), (candidate_PD, pairs), true_scores, pairs))
     return torch.cat(signs)
 
 
 def _true(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Backend) -> TrueScores | ExactTrue | None:
     """Return the true scores to compare with; None: the backend scores the lists' leading true entities."""
-    if part.block.num_batch and backend.certified is None:
+    if part.block.num_batch and backend.exact_comparator is None:
         return None
     query_QD = query_BQD.flatten(0, 1)
     rows_Q = part.rows_BQ.flatten()
@@ -398,8 +398,8 @@ def _true(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Ba
         true_QD = candidate_BCD[:, : part.block.num_batch].flatten(0, 1)
     else:
         true_QD = part.group.candidates(part.hidden, part.group.rows(part.hidden, ids_Q), ids_Q)
-    if backend.certified is not None:
-        return ExactTrue.from_pairs(backend.certified, query_QD, true_QD)
+    if backend.exact_comparator is not None:
+        return ExactTrue.from_pairs(backend.exact_comparator, query_QD, true_QD)
     true_Q = backend.pairs(query_QD, true_QD)
     cells = rows_Q.numpy(), ids_Q.numpy()
     refuse_nan_of_pairs(
@@ -479,8 +479,8 @@ def count_sampled(
     if found is not None:
         for hidden, counted in found.items():
             part, in_time = parts[hidden], None
-            if backend.certified is not None:
-                signs = partial(_signs_by_id, part, backend.certified)
+            if backend.exact_comparator is not None:
+                signs = partial(_signs_by_id, part, backend.exact_comparator)
                 counted, in_time = _decided(part, counted, signs, backend.device)
             _tally(part, tallies[hidden], _scored(part, counted, settings, in_time))
         return

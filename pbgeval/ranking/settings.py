@@ -47,7 +47,7 @@ class Relation:
     @property
     def prepared_dtype(self) -> torch.dtype:
         """Of prepared rows."""
-        return self.dtype if self.scorer.certified is None else torch.float32
+        return self.dtype if self.scorer.exact_comparator is None else torch.float32
 
 
 @frozen(eq=False)

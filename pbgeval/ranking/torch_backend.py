@@ -45,7 +45,7 @@ class TorchBackend:
     """
 
     comparator: RowComparator
-    certified: ExactComparator | None  # None: ranks are not exact
+    exact_comparator: ExactComparator | None  # None: ranks are not exact
     device: torch.device
     dtype: torch.dtype  # of vectors
     keeps_scores: bool  # whether `Counted` has every score of a block
@@ -77,13 +77,13 @@ class TorchBackend:
 
     def prepare(self, runs: Sequence[CandidateRows]) -> None:
         """Compute what many blocks need from these candidates, while they are in cache."""
-        for run in runs if self.certified is None else ():
+        for run in runs if self.exact_comparator is None else ():
             _ = run.largest, run.duplicates
 
     def pairs(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the score (P,) of each prepared query with its own candidate: the bits of `Counted.read_P`."""
-        if self.certified is not None:
-            return GridProduct(self.certified).paired(query_PD, candidate_PD)
+        if self.exact_comparator is not None:
+            return GridProduct(self.exact_comparator).paired(query_PD, candidate_PD)
         return self.comparator.paired_scores(query_PD, candidate_PD)
 
     def count(self, block: Block) -> Counted:
@@ -96,7 +96,7 @@ class TorchBackend:
         Raises:
             NotANumberError: a score is not a number.
         """
-        if self.certified is not None:
+        if self.exact_comparator is not None:
             return self._count_between_limits(block)
         scores_KC = self._scores(block)
         true = block.queries.true
@@ -146,9 +146,9 @@ class TorchBackend:
         candidate_ND, score_N = pairs
         true = queries.true
         if isinstance(true, ExactTrue):
-            assert self.certified is not None, "ranks are exact"
+            assert self.exact_comparator is not None, "ranks are exact"
             query_rows = queries.rows_KD, queries.row_on_device_Q[query_P]
-            signs_P = decide(self.certified, query_rows, (candidate_ND, at_P), true, query_P)
+            signs_P = decide(self.exact_comparator, query_rows, (candidate_ND, at_P), true, query_P)
             return signs_P > 0, signs_P == 0
         assert true is not None, "true scores are known"
         score_P = score_N[at_P]

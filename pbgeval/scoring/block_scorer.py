@@ -283,7 +283,7 @@ class ScorerRelation:
     dynamic: bool = field(default=True, init=False)
     operator: str = field(default="none", init=False)
     parameters: Mapping[Side, Parameters] = field(factory=dict, init=False)
-    certified: None = field(default=None, init=False)
+    exact_comparator: None = field(default=None, init=False)
 
     def entity_type(self, side: Side) -> str:
         return side.pick(self.lhs_type, self.rhs_type)

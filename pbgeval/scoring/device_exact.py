@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from attrs import field, frozen
 from torch import Tensor
 
-from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.device_scores import current
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import row_hashes
 
 SIXTEEN = 16
@@ -76,7 +76,7 @@ class ExactRows:
     _halves: dict[int, HalfRows] = field(factory=dict, init=False)
 
     @classmethod
-    def from_prepared(cls, comparator: CertifiedComparator, rows_BND: Tensor, *, of_queries: bool) -> ExactRows:
+    def from_prepared(cls, comparator: ExactComparator, rows_BND: Tensor, *, of_queries: bool) -> ExactRows:
         """Take prepared rows of queries, whose last column is no factor, or of candidates."""
         factors_BND = rows_BND[..., :-1] if of_queries else rows_BND
         if not comparator.is_distance:

@@ -39,7 +39,7 @@ class RelationScorer:
     lhs_type: str
     rhs_type: str
     weight: float = 1.0  # of the relation, in the loss only
-    certified: ExactComparator | None = None  # prepares rows for exact ranks, from vectors in float64
+    exact_comparator: ExactComparator | None = None  # prepares rows for exact ranks, from vectors in float64
 
     def entity_type(self, side: Side) -> str:
         return side.pick(self.lhs_type, self.rhs_type)
@@ -59,18 +59,18 @@ class RelationScorer:
             time_E: for models that take times.
         """
         known_ED = self.transformed(hidden.other, known_ED, rel_E)
-        if self.certified is None:
+        if self.exact_comparator is None:
             return self.comparator.prepare_queries(known_ED)
         if self.acts_on_candidates(hidden) and moves_to_query(self.operator, self.comparator.name):
-            return self.certified.prepare_moved_queries(self.operator, self.parameters[hidden], known_ED)
-        return self.certified.prepare_queries(known_ED)
+            return self.exact_comparator.prepare_moved_queries(self.operator, self.parameters[hidden], known_ED)
+        return self.exact_comparator.prepare_queries(known_ED)
 
     def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor:
         """Return the prepared candidate rows (E, D') of the hidden side."""
-        moved = self.certified is not None and moves_to_query(self.operator, self.comparator.name)
+        moved = self.exact_comparator is not None and moves_to_query(self.operator, self.comparator.name)
         if self.acts_on_candidates(hidden) and not moved:
             x_ED = self.transformed(hidden, x_ED, None)
-        return (self.certified or self.comparator).prepare_candidates(x_ED)
+        return (self.exact_comparator or self.comparator).prepare_candidates(x_ED)
 
     def acts_on_candidates(self, hidden: Side) -> bool:
         """Return whether relations transform candidates, each in its own way."""
@@ -79,7 +79,7 @@ class RelationScorer:
 
     def transformed(self, side: Side, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         """Return the rows of one side as its operator makes them."""
-        operator = (OPERATORS if self.certified is None else FIXED_ORDER_OPERATORS)[self.operator]
+        operator = (OPERATORS if self.exact_comparator is None else FIXED_ORDER_OPERATORS)[self.operator]
         if not self.dynamic and side is Side.LHS and side not in self.parameters:
             transformed_ED = operator.apply_to_lhs(self.parameters.get(Side.RHS, {}), x_ED)
             return check_finite(transformed_ED) if operator.acts_on_both_sides else transformed_ED
@@ -159,13 +159,13 @@ class QueryGroup:
         """Return D', the number of columns of prepared queries, for rows of `dimension` columns."""
         return (
             self.scorer.comparator.width(dimension) + int(self.has_constant)
-            if self.scorer.certified is None
+            if self.scorer.exact_comparator is None
             else dimension + 1
         )
 
     def true_width(self, dimension: int, dtype: torch.dtype) -> int:
         """Return the number of columns that hold a query's true score, or what it is computed from."""
-        return TrueScores.width(dtype) if self.scorer.certified is None else dimension + 1
+        return TrueScores.width(dtype) if self.scorer.exact_comparator is None else dimension + 1
 
 
 def query_groups(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[QueryGroup]:
@@ -189,7 +189,7 @@ def query_groups(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = Tr
         # A scorer for exact ranks moves its operator itself, by the same rule.
         moved = (
             not scorers[0].dynamic
-            and scorers[0].certified is None
+            and scorers[0].exact_comparator is None
             and (hidden is Side.RHS or any(one.acts_on_candidates(hidden) for one in members.values()))
         )
         comparator = next(iter(members.values())).comparator

@@ -121,7 +121,7 @@ def _fault_kept(work: Work) -> Iterator[_Kept]:
 def _facts(context: WorkerContext, summary: WorkSummary) -> dict[str, Any]:
     """Return what `run.json` says of this worker."""
     kernels = context.kernels
-    exact = context.settings.relations[0].scorer.certified
+    exact = context.settings.relations[0].scorer.exact_comparator
     return {
         **({} if exact is None else {"open_candidates": dict(exact.tally)}),
         "host": host_name(),

@@ -34,10 +34,10 @@ def make_backend(request: pytest.FixtureRequest) -> Iterator[MakeBackend]:
 
     def make(name: str = "dot", *, exact: bool = False, keeps_scores: bool = False) -> Backend:
         exactly = ExactComparator(name) if exact else None
-        scorer = RelationScorer("likes", "none", {}, Comparator(name), False, "user", "user", certified=exactly)
+        scorer = RelationScorer("likes", "none", {}, Comparator(name), False, "user", "user", exact_comparator=exactly)
         dtype = torch.float64 if exact else torch.float32
         if request.param == "torch":
-            return TorchBackend(scorer.comparator, scorer.certified, device, dtype, keeps_scores)
+            return TorchBackend(scorer.comparator, scorer.exact_comparator, device, dtype, keeps_scores)
         return backend_for(scorer, device, dtype, keeps_scores=keeps_scores, num_cells=1)
 
     with loops_used(request.param == "cpu with loops"):
@@ -58,8 +58,8 @@ class Drawn:
 
     def block(self, backend: Backend, *, excludes: bool = False) -> Block:
         """Prepare the rows for a backend, which reads the scores of known answers."""
-        precise = backend.certified is not None
-        comparator = backend.certified if precise else backend.comparator
+        precise = backend.exact_comparator is not None
+        comparator = backend.exact_comparator if precise else backend.comparator
         query_KD, candidate_CD, true_QD = (
             rows.to(backend.device, torch.float64 if precise else torch.float32)
             for rows in (self.query_KD, self.candidate_CD, self.true_QD)
@@ -68,13 +68,13 @@ class Drawn:
         candidate_CD, true_QD = comparator.prepare_candidates(candidate_CD), comparator.prepare_candidates(true_QD)
         pairs = query_KD[torch.from_numpy(self.row_Q)], true_QD
         true = (
-            ExactTrue.from_pairs(backend.certified, *pairs)
+            ExactTrue.from_pairs(backend.exact_comparator, *pairs)
             if precise
             else TrueScores.from_pairs(backend.comparator, *pairs, backend.pairs)
         )
         return Block(
-            QueryRows(query_KD[None], torch.from_numpy(self.row_Q), true, backend.certified),
-            CandidateRows(candidate_CD[None], backend.certified),
+            QueryRows(query_KD[None], torch.from_numpy(self.row_Q), true, backend.exact_comparator),
+            CandidateRows(candidate_CD[None], backend.exact_comparator),
             torch.from_numpy(self.own_Q),
             cells(self.known),
             cells(self.excluded) if excludes else None,
@@ -197,5 +197,5 @@ def test_a_score_that_is_no_number_is_named(make_backend) -> None:
 
 
 def test_a_comparator_in_exact_arithmetic_is_asked_of_exact_backends_alone(make_backend) -> None:
-    assert isinstance(make_backend(exact=True).certified, ExactComparator)
-    assert make_backend().certified is None
+    assert isinstance(make_backend(exact=True).exact_comparator, ExactComparator)
+    assert make_backend().exact_comparator is None

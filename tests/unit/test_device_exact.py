@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pbgeval.scoring import device_exact
-from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.device_exact import ExactRows, Target, TooManyCellsError
+from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import row_hashes
 
 KINDS = [("dot", False), ("dot", True), ("cos", False), ("l2", False), ("squared_l2", False), ("squared_l2", True)]
@@ -46,7 +46,7 @@ class Grids:
 
     def __init__(
         self,
-        comparator: CertifiedComparator,
+        comparator: ExactComparator,
         make: Callable[..., Tensor],
         shape: tuple[int, int, int, int],
         device: str = "cpu",
@@ -124,7 +124,7 @@ def way(request: pytest.FixtureRequest, kernel_device: str, monkeypatch: pytest.
 def test_counts_are_those_of_fractions(way: str, name: str, bias: bool, make: Callable[..., Tensor]) -> None:
     if name == "cos" and make in (subnormal, of_all_magnitudes):
         pytest.skip("rows that are normalised have other magnitudes")
-    grids = Grids(CertifiedComparator(name, bias), make, (1, 6, 70, 9), way)
+    grids = Grids(ExactComparator(name, bias), make, (1, 6, 70, 9), way)
 
     assert all(map(torch.equal, grids.counted(), grids.expected()))
 
@@ -135,7 +135,7 @@ def test_counts_are_those_of_fractions(way: str, name: str, bias: bool, make: Ca
 def test_grids_and_rows_of_any_size_are_counted(
     way: str, name: str, bias: bool, shape: tuple[int, int, int, int]
 ) -> None:
-    grids = Grids(CertifiedComparator(name, bias), quarters, shape, way)
+    grids = Grids(ExactComparator(name, bias), quarters, shape, way)
 
     assert all(map(torch.equal, grids.counted(), grids.expected()))
 
@@ -143,7 +143,7 @@ def test_grids_and_rows_of_any_size_are_counted(
 @pytest.mark.parametrize("shape", [(1, 0, 5, 4), (1, 4, 0, 4), (2, 0, 0, 4)])
 def test_nothing_is_counted_where_there_is_nothing(way: str, shape: tuple[int, int, int, int]) -> None:
     num_grids, num_queries, num_candidates, dimension = shape
-    comparator = CertifiedComparator("dot")
+    comparator = ExactComparator("dot")
     none_Q = torch.zeros(num_grids * num_queries, dtype=torch.int64, device=way)
 
     found = device_exact.count(
@@ -163,7 +163,7 @@ def test_nothing_is_counted_where_there_is_nothing(way: str, shape: tuple[int, i
 
 def test_more_open_cells_than_there_may_be_are_the_callers(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", 2 * device_exact.BITS)
-    grids = Grids(CertifiedComparator("dot"), quarters, (1, 20, 70, 3), way)
+    grids = Grids(ExactComparator("dot"), quarters, (1, 20, 70, 3), way)
 
     with pytest.raises(TooManyCellsError):
         grids.counted()
@@ -178,7 +178,7 @@ def test_a_row_that_is_marked_often_is_screened_in_two_parts(
     monkeypatch.setattr(
         device_exact, "_screen", lambda of, *rest: widths.append(of[0].rows_ND.shape[1]) or screen(of, *rest)
     )
-    grids = Grids(CertifiedComparator("dot"), normal, (1, 6, 200, 40), kernel_device)
+    grids = Grids(ExactComparator("dot"), normal, (1, 6, 200, 40), kernel_device)
 
     assert all(map(torch.equal, grids.counted(), grids.expected()))
     assert widths == [64, 128], "a probe, then three products"
@@ -202,7 +202,7 @@ def sums_of_tensor_cores(x_QD: np.ndarray, y_CD: np.ndarray, bits: int = 24) -> 
 
 
 def differences(
-    comparator: CertifiedComparator, make: Callable[..., Tensor], shape: tuple[int, int, int], num_parts: int
+    comparator: ExactComparator, make: Callable[..., Tensor], shape: tuple[int, int, int], num_parts: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """How far scores of the screen are off, and how far they may be, as shares of the bound: (Q, C) each."""
     grids = Grids(comparator, make, (1, *shape))
@@ -229,14 +229,14 @@ def differences(
 def test_sums_cut_by_tensor_cores_are_within_the_bound(
     name: str, bias: bool, make: Callable[..., Tensor], num_parts: int
 ) -> None:
-    off_QC, bound_QC = differences(CertifiedComparator(name, bias), make, (100, 1000, 33), num_parts)
+    off_QC, bound_QC = differences(ExactComparator(name, bias), make, (100, 1000, 33), num_parts)
 
     assert (off_QC <= bound_QC).all()
 
 
 def test_the_bound_is_not_far_too_wide() -> None:
     """A thousand times wider would hold as well, and leave everything open."""
-    off_QC, bound_QC = differences(CertifiedComparator("dot"), normal, (200, 1000, 100), 1)
+    off_QC, bound_QC = differences(ExactComparator("dot"), normal, (200, 1000, 100), 1)
 
     assert off_QC.max() > bound_QC.max() / 50
 

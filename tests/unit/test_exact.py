@@ -84,9 +84,9 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
 
 def counted(kind: str, queries: QueryRows, candidate_CL: torch.Tensor, own_Q: torch.Tensor) -> RankCounts | None:
     """The counts of one block."""
-    candidates = CandidateRows(candidate_CL[None], queries.certified)
+    candidates = CandidateRows(candidate_CL[None], queries.exact_comparator)
     block = Block(queries, candidates, own_Q, None)
-    backend = CpuBackend(None, queries.certified, torch.device("cpu"), torch.float64, False, True)
+    backend = CpuBackend(None, queries.exact_comparator, torch.device("cpu"), torch.float64, False, True)
     if kind in ("compiled", "bfloat16"):
         operands = operands_of(queries.prepared, candidates.prepared, in_bfloat16=kind == "bfloat16")
         if operands is None:
