@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pbgeval.scoring.block_scorer import Scorer
     from pbgeval.stats.ranks import from_scores
     from pbgeval.storage.edges import Edges
+    from pbgeval.suite import SuiteGraph
 
 __all__ = [
     "Comparison",
@@ -56,6 +57,7 @@ __all__ = [
     "ScoredModel",
     "Scorer",
     "Side",
+    "SuiteGraph",
     "Team",
     "TensorBoardSink",
     "__version__",
@@ -89,6 +91,7 @@ _HOMES = {
     "ScoredModel": "pbgeval.monitor.measure",
     "Scorer": "pbgeval.scoring.block_scorer",
     "Side": "pbgeval.notation",
+    "SuiteGraph": "pbgeval.suite",
     "Team": "pbgeval.cluster.team",
     "TensorBoardSink": "pbgeval.monitor.records",
     "batch_scorer": "pbgeval.models.functions",

@@ -42,6 +42,7 @@ from pbgeval.command_line.options import (
 from pbgeval.command_line.printing import show
 from pbgeval.command_line.reports import monitor, report
 from pbgeval.command_line.sharing import publish, verify
+from pbgeval.command_line.suites import suite
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, OutputError
 from pbgeval.storage.text import is_url, plural, printable, without_secrets
 from pbgeval.version import __version__
@@ -260,6 +261,7 @@ def metrics(
 command()(topk)
 command()(types)
 command()(compare)
+command()(suite)
 command()(monitor)
 command()(report)
 

@@ -141,6 +141,11 @@ def blocks_of(page: str) -> Iterator[Block]:
         needs = None
 
 
+def shown_texts(page: str) -> list[str]:
+    """Return the blocks of a page that are neither run nor commands: files and output."""
+    return [block.text for block in blocks_of(page) if block.language == "text"]
+
+
 def pages() -> list[str]:
     """Return the pages that users read, as paths in the repository; decisions have no commands to paste."""
     listed = [

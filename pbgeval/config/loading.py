@@ -278,37 +278,40 @@ def run_python_file(source: Path, code: bytes) -> tuple[str, object, Any]:
     """
     module = types.ModuleType(f"pbgeval_config_{source.stem}")
     module.__file__ = str(source)
-    with _importable(source.parent):
+    with code_of_file(source):
         sys.modules[module.__name__] = module  # dataclasses and pickle look it up
-        try:
-            exec(compile(code, str(source), "exec", dont_inherit=True), module.__dict__)
-            for name in FUNCTIONS:
-                if callable(function := getattr(module, name, None)):
-                    value = function()
-                    return name, value, plain(value)  # a copy, here: a value of its own classes may raise, too
-        except BaseException as error:
-            # Signals of an operator or a scheduler pass; any other exception is the file's own.
-            if isinstance(error, KeyboardInterrupt) or type(error).__module__.startswith("pbgeval.cluster."):
-                raise
-            raise ConfigError(f"{_place(error, source)}: {_describe(error)}") from error
+        exec(compile(code, str(source), "exec", dont_inherit=True), module.__dict__)
+        for name in FUNCTIONS:
+            if callable(function := getattr(module, name, None)):
+                value = function()
+                return name, value, plain(value)  # a copy, here: a value of its own classes may raise, too
     raise ConfigError(f"{source.name}: this config file has neither {FUNCTIONS[0]}() nor {FUNCTIONS[1]}()")
 
 
 @contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """Let modules in `folder` be imported, as for a script, and forget them afterwards."""
+def code_of_file(source: Path) -> Iterator[None]:
+    """Let a user's file import its neighbours, as a script can, and forget them afterwards.
+
+    Raises:
+        ConfigError: the context raises an exception; the line names the place in the file.
+    """
     known = set(sys.modules)
-    sys.path.insert(0, str(folder))
+    sys.path.insert(0, str(source.parent))
     write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     importlib.invalidate_caches()
     try:
         yield
+    except BaseException as error:
+        # Signals of an operator or a scheduler pass; any other exception is the file's own.
+        if isinstance(error, KeyboardInterrupt) or type(error).__module__.startswith("pbgeval.cluster."):
+            raise
+        raise ConfigError(f"{_place(error, source)}: {_describe(error)}") from error
     finally:
         sys.dont_write_bytecode = write_bytecode
-        if str(folder) in sys.path:
-            sys.path.remove(str(folder))
+        if str(source.parent) in sys.path:
+            sys.path.remove(str(source.parent))
         for name in set(sys.modules) - known:
-            if _is_in(getattr(sys.modules[name], "__file__", None), folder):
+            if _is_in(getattr(sys.modules[name], "__file__", None), source.parent):
                 del sys.modules[name]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,34 @@ from tests.pykeen_models import ENTITIES, NUM_ENTITIES, NUM_RELATIONS, RELATIONS
 from tests.systems_reference import write_labels
 
 DIMENSION = 4
+NUM_SUITE_RELATIONS = 3
+SUITE_MODELS = """
+import time
+import torch
+from neighbour import score
+from pbgeval import edge_scorer, side_scorer
+
+def distance(graph):
+    return edge_scorer(score, num_entities=graph.num_entities, num_relations=graph.num_relations)
+
+def degree(graph):
+    time.sleep(0.3)  # so that a test can end the suite in its midst
+    counts = torch.bincount(torch.from_numpy(graph.train[:, [0, 2]].ravel()), minlength=graph.num_entities)
+    def score_side(side, edges):
+        return counts.double().expand(len(edges), -1)
+    return side_scorer(score_side, num_entities=graph.num_entities, num_relations=graph.num_relations)
+"""
+_NEIGHBOUR = "def score(lhs, rel, rhs):\n    return -((lhs + rel - rhs).abs() % 7).float()\n"
+_SUITE = """
+settings: {hits_at: [1, 3]}
+metrics: [mrr, hits@3, mean_rank]
+graphs:
+%s
+models:
+  distance: models.py:distance
+  degree: models.py:degree
+  vectors: models/{graph}
+"""
 
 
 def write_project(folder: Path) -> TinyCase:
@@ -109,3 +138,29 @@ def write_openbiolink_dataset(root: Path, num_test: int, num_entities: int, num_
     for name, edges in (("train", around), ("test", drawn[:num_test]), ("val", drawn[num_test:])):
         lines = [f"e{head:02}\tr{relation}\te{tail:02}\t1\t0\n" for head, relation, tail in edges]
         (folder / f"{name}_sample.csv").write_text("".join(lines), encoding="utf-8")
+
+
+def _write_vectors(folder: Path, num_entities: int) -> None:
+    """Write a model of tables with labels."""
+    source = np.random.default_rng(num_entities)
+    folder.mkdir(parents=True)
+    np.save(folder / "entity.npy", source.standard_normal((num_entities, DIMENSION)).astype(np.float32))
+    np.save(folder / "relation.npy", source.standard_normal((NUM_SUITE_RELATIONS, DIMENSION)).astype(np.float32))
+    (folder / "model.json").write_text(json.dumps({"model": "distmult"}), encoding="utf-8")
+    for name, number, word in (("entities", num_entities, "entity"), ("relations", NUM_SUITE_RELATIONS, "relation")):
+        labels = "".join(f"{index}\t{word} {index}\n" for index in range(number))
+        (folder / f"{name}.tsv").write_text(labels, encoding="utf-8")
+
+
+def write_suite(path: Path, graphs: Mapping[str, int]) -> None:
+    """Write graphs of random edges, by name with their number of entities, three models, and the file of both."""
+    lines, folder = [], path.parent
+    for seed, (name, num_entities) in enumerate(graphs.items()):
+        for kind, num_edges in (("train", 40), ("valid", 10), ("test", 15)):
+            edges = folder / f"{name}-{kind}.tsv"
+            write_labelled_edges(edges, num_edges, num_entities, NUM_SUITE_RELATIONS, seed=10 * seed + num_edges)
+        lines.append(f"  {name}: {{train: {name}-train.tsv, known: [{name}-valid.tsv], test: {name}-test.tsv}}")
+        _write_vectors(folder / "models" / name, num_entities)
+    (folder / "models.py").write_text(SUITE_MODELS, encoding="utf-8")
+    (folder / "neighbour.py").write_text(_NEIGHBOUR, encoding="utf-8")
+    path.write_text(_SUITE % "\n".join(lines), encoding="utf-8")

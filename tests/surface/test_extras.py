@@ -12,6 +12,7 @@ from attrs import frozen
 from tests.installed_wheel import InstalledWheel, extras_of, requirements_of
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, evaluated, lacking
+from tests.kit.projects import write_suite
 from tests.kit.reports import write_records
 
 pytestmark = pytest.mark.slow
@@ -123,6 +124,12 @@ USES = {
         "scipy is required to compare groups of seeds: pip install scipy",
         lambda _, out: "p, seeds" in out,
     ),
+    "suite": Use(
+        "suite",
+        ("-m", "pbgeval", "suite", "suite.yaml", "--quiet"),
+        "pyyaml is required to read a suite: pip install pyyaml",
+        lambda folder, _: (folder / "results" / "suite" / "suite.html").exists(),
+    ),
     "graph": Use(
         "import",
         ("-m", "pbgeval", "import-graph", "--output", "graph", "--edges", "train=train.tsv"),
@@ -207,6 +214,7 @@ def ended(installed: InstalledWheel, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("uses")
     TinyCase.write(folder / "case", partition_sizes=(9, 8), edges_per_bucket=5, workers=1)
     (folder / "train.tsv").write_text("a\tr\tb\nb\tr\tc\nc\ts\ta\n", encoding="utf-8")
+    write_suite(folder / "suite.yaml", {"one": 9})
     write_records(folder / "records")
     evaluation = ("-m", "pbgeval", "--config", "case/eval.py", "--quiet", "--workers", "1", "--output", "done")
     for seed in range(4):

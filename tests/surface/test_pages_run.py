@@ -18,7 +18,7 @@ import torch
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.notation import Bucket, Side
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated, metrics_of
+from tests.kit.commands import evaluated, metrics_of, run_main
 from tests.kit.projects import (
     pykeen_names,
     write_demo,
@@ -26,11 +26,12 @@ from tests.kit.projects import (
     write_openbiolink_dataset,
     write_project,
     write_pykeen_arrays,
+    write_suite,
     write_untrained_model,
 )
 from tests.kit.reports import write_records
 from tests.object_store import object_store
-from tests.pages import blocks_of, pages, run_page
+from tests.pages import blocks_of, pages, run_page, shown_texts
 from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS
 from tests.systems_reference import DglkeFolder, write_labels
 from tests.unit.test_adapters_topk import RANKING, TEST
@@ -262,6 +263,28 @@ def large_graphs(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     assert found["sample"]["num_edges"] == 100 < found["exact"]["num_edges"] == found["sampled"]["num_edges"]
     interval = found["sample"]["intervals"][MRR]
     assert interval["low"] < found["sample"]["metrics"][MRR] < interval["high"]
+
+
+@given("docs/guides/many_graphs.md")
+def many_graphs(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    for index, name in enumerate(("nations", "families")):
+        write_suite(Path(f"{name}.yaml"), {name: 12 + index})
+        Path(name).mkdir()
+        for kind in ("train", "valid", "test"):
+            Path(f"{name}-{kind}.tsv").rename(Path(name, f"{kind}.tsv"))
+    Path("people").mkdir()
+    for name, number in (("training", 90), ("people/inference", 60), ("people/valid", 5), ("people/test", 8)):
+        write_labelled_edges(Path(f"{name}.tsv"), number, 20, 3, seed=number)
+    inference = Path("training.tsv").read_text(encoding="utf-8")
+    Path("training.tsv").write_text(inference.replace("entity", "person"), encoding="utf-8")
+    for text in shown_texts("docs/guides/many_graphs.md"):
+        Path("suite.yaml" if "nations" in text else "inductive.yaml").write_text(text, encoding="utf-8")
+    yield {}
+    averages = json.loads(Path("results/suite/suite.json").read_text(encoding="utf-8"))["averages"]
+    assert averages.keys() == {"complex", "degree"}
+    shutil.copy("people/test.tsv", "people/inference.tsv")
+    leaked = run_main("suite", "inductive.yaml", "--overwrite", "--quiet", cwd=Path.cwd())
+    assert "test edges are among those that the model sees" in leaked.fault
 
 
 @given("docs/guides/reading_the_numbers.md")

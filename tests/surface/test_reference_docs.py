@@ -21,6 +21,7 @@ from pbgeval.results.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_
 from scripts import reference_docs
 from tests.kit.commands import run_main
 from tests.kit.outputs import every_output
+from tests.kit.projects import write_suite
 from tests.kit.reports import rows_of
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 from tests.unit.test_taxonomy import DATA
@@ -57,7 +58,9 @@ def declared_files() -> dict[str, tuple[Part, ...]]:
 
 
 FILES = declared_files()
-OTHERS = [name for name in FILES if name.startswith(("compare", "topk --", "types", "import-graph", "Monitor"))]
+OTHERS = [
+    name for name in FILES if name.startswith(("compare", "suite", "topk --", "types", "import-graph", "Monitor"))
+]
 
 
 def test_the_pages_name_every_key_and_every_command() -> None:
@@ -221,6 +224,14 @@ def test_a_comparison_of_several_runs_has_the_declared_keys(outputs: dict[str, P
     done = run_main("compare", *named, "--format", "json", cwd=folder.parent)
 
     assert_declared(FILES["compare --output FILE (several runs)"], [json.loads(done.printed)])
+
+
+def test_a_suite_has_the_declared_keys(tmp_path: Path) -> None:
+    write_suite(tmp_path / "many.yaml", {"one": 9})
+    assert run_main("suite", "many.yaml", "--quiet", "--workers", "1", cwd=tmp_path).status == 0
+
+    document = json.loads((tmp_path / "results" / "many" / "suite.json").read_text(encoding="utf-8"))
+    assert_declared(FILES["suite: suite.json"], [document])
 
 
 def test_records_of_training_have_the_declared_keys() -> None:

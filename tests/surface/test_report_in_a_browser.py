@@ -13,6 +13,7 @@ from pbgeval.monitor.curves import Curves, PassRow, read_curves
 from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.records import PassKey
 from pbgeval.report.page import Source, comparison_page, many_runs_page, page_of
+from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 from tests.browsers import Show, Shown
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
@@ -63,8 +64,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     several = root / "several.html"
     third = marked_up_result(root / "squared_l2", *SAME_QUERIES, "comparator=squared_l2")
     several.write_text(many_runs_page(compare_runs([*others, third])).render(), encoding="utf-8")
+    suite = root / "suite.html"
+    rows = [
+        SuiteRow.from_report(graph, model, Report.read(folder), ["mrr", "hits@10"])
+        for graph in ("one", long_name("graph"))
+        for model, folder in zip(("dot", "cos", "squared_l2"), [*others, third], strict=True)
+    ]
+    suite.write_text(SuiteResults("many", tuple(rows)).page().render(), encoding="utf-8")
     return {
         "comparison": compared,
+        "suite": suite,
         "several runs": several,
         "sampled": write_page(sampled),
         "exact, with its training": write_page(exact, records=records),
@@ -74,7 +83,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-KINDS = ["comparison", "several runs", "sampled", "exact, with its training", "just begun", "monitor", "no edges"]
+KINDS = [
+    "comparison",
+    "several runs",
+    "suite",
+    "sampled",
+    "exact, with its training",
+    "just begun",
+    "monitor",
+    "no edges",
+]
 
 
 def open_all(shown: Shown) -> None:

@@ -1,0 +1,184 @@
+"""Results of several models on several graphs -> one table with an average row, JSON, CSV and one page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from attrs import frozen
+
+from pbgeval.errors import ConfigError
+from pbgeval.metrics.names import UnknownMetricError, resolve
+from pbgeval.report.figures import UNDEFINED, Tile, number, short_title
+from pbgeval.report.page import Page, Section
+from pbgeval.report.tables import DataTable
+from pbgeval.results.csv_tables import to_csv
+from pbgeval.results.result import Result
+from pbgeval.storage.text import json_text, listed, plural
+from pbgeval.storage.writing import write_atomically
+
+AVERAGE = "average"
+FILES = ("suite.json", "suite.csv", "suite.html")
+
+
+@frozen
+class SuiteRow:
+    """The figures of a model on a graph."""
+
+    graph: str
+    model: str
+    digest: str  # of the run
+    filter: str  # raw, filtered
+    headline: str  # rank type
+    num_edges: int  # evaluated
+    metrics: Mapping[str, float | None]  # by key of metrics.json
+
+    @classmethod
+    def from_report(cls, graph: str, model: str, report: Result, metrics: Sequence[str]) -> SuiteRow:
+        """Take some metrics of a result, by any of their names.
+
+        Raises:
+            ConfigError: the result has no such metric.
+        """
+        document = report.document
+        found = document["metrics"]
+        try:
+            keys = [resolve(name, document["headline"], found.keys()) for name in metrics]
+        except UnknownMetricError as error:
+            raise ConfigError(f"metrics: {error.args[0]}") from None
+        return cls(
+            graph,
+            model,
+            document["provenance"]["digest"],
+            document["filter"],
+            document["headline"],
+            document["num_edges"],
+            {key: found[key] for key in keys},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, ready for JSON."""
+        return {
+            "graph": self.graph,
+            "model": self.model,
+            "digest": self.digest,
+            "filter": self.filter,
+            "headline": self.headline,
+            "num_edges": self.num_edges,
+            "metrics": dict(self.metrics),
+        }
+
+
+@frozen(eq=False)
+class SuiteResults:
+    """All results of a suite: a row for each graph and model."""
+
+    name: str
+    rows: tuple[SuiteRow, ...]
+
+    @property
+    def metrics(self) -> list[str]:
+        """Keys of metrics.json, in the order of the suite."""
+        return list(self.rows[0].metrics)
+
+    @property
+    def graphs(self) -> list[str]:
+        """In the order of the suite."""
+        return list(dict.fromkeys(row.graph for row in self.rows))
+
+    @property
+    def models(self) -> list[str]:
+        """In the order of the suite."""
+        return list(dict.fromkeys(row.model for row in self.rows))
+
+    def average(self, model: str, key: str) -> float | None:
+        """Return the mean of a metric over all graphs, each of the same weight; None if a graph has no value."""
+        values = [row.metrics[key] for row in self.rows if row.model == model]
+        known = [value for value in values if value is not None]
+        return fmean(known) if len(known) == len(values) else None
+
+    def table(self) -> DataTable:
+        """Return the table: a row for each graph, and the average."""
+        by_name = {(row.graph, row.model): row for row in self.rows}
+        columns = [(model, key) for model in self.models for key in self.metrics]
+        rows = [
+            (
+                graph,
+                f"{by_name[graph, self.models[0]].num_edges:,}",
+                *(_cell(key, by_name[graph, model].metrics[key]) for model, key in columns),
+            )
+            for graph in self.graphs
+        ]
+        average = (AVERAGE, "", *(_cell(key, self.average(model, key)) for model, key in columns))
+        return DataTable(
+            f"{plural(len(self.models), 'model')} on {plural(len(self.graphs), 'graph')}",
+            ("graph", "edges", *(f"{model}, {short_title(key)}" for model, key in columns)),
+            [*rows, average],
+            f"{self._conditions()}. Every graph has the same weight in the average.",
+            "suite",
+        )
+
+    def _conditions(self) -> str:
+        filters = {"filtered": "Filtered", "raw": "Unfiltered"}
+        by_filter = {
+            name: list(dict.fromkeys(row.graph for row in self.rows if row.filter == name)) for name in filters
+        }
+        told = [
+            filters[name] + ("" if len(graphs) == len(self.graphs) else f" on {listed(graphs)}")
+            for name, graphs in by_filter.items()
+            if graphs
+        ]
+        return f"{'; '.join(told)}; {' or '.join(dict.fromkeys(row.headline for row in self.rows))} ranks"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, ready for JSON."""
+        return {
+            "name": self.name,
+            "results": [row.to_dict() for row in self.rows],
+            "averages": {model: {key: self.average(model, key) for key in self.metrics} for model in self.models},
+        }
+
+    def page(self) -> Page:
+        """Return the page of all results."""
+        table = self.table()
+        first = self.metrics[0]
+        tiles = [Tile(model, _cell(first, self.average(model, first)), (_title(first),)) for model in self.models]
+        runs = [(row.graph, row.model, f"{row.graph}/{row.model}", row.digest) for row in self.rows]
+        origin = DataTable("The runs", ("graph", "model", "folder", "digest"), runs, anchor="runs", kinds="llll")
+        return Page(
+            "Suite",
+            self.name,
+            table.title,
+            [self._conditions()],
+            tiles,
+            [
+                Section("results", "All results", [table], layout="wide"),
+                Section("origin", "Provenance", [origin], sortable=True, layout="wide"),
+            ],
+        )
+
+    def write(self, output: Path) -> list[Path]:
+        """Write JSON, CSV and the page into a folder; return the files.
+
+        Raises:
+            ConfigError: jinja2 is not installed; the others have been written.
+            OutputError: a file cannot be written.
+        """
+        rows = [{**row.to_dict(), **row.metrics} for row in self.rows]
+        for row in rows:
+            del row["metrics"]
+        document, table, page = paths = [output / name for name in FILES]
+        write_atomically(document, json_text(self.to_dict()))
+        write_atomically(table, to_csv(rows))
+        write_atomically(page, self.page().render())
+        return paths
+
+
+def _title(key: str) -> str:
+    return f"average {short_title(key)}"
+
+
+def _cell(key: str, value: float | None) -> str:
+    return UNDEFINED if value is None else number(key, value)

@@ -1,0 +1,220 @@
+"""`kgeval-dist suite`: each evaluation is the ordinary one, resumes with the same bytes, reports all faults at once."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import signal
+import statistics
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from pbgeval import Report, edge_scorer, evaluate_triples
+from pbgeval.errors import ConfigError, EvalError
+from pbgeval.examples.files import DEMO_GRAPH
+from pbgeval.suite import Suite, SuiteGraph
+from tests.clusters import wait_until
+from tests.kit.commands import COMMAND, lacking, run_command, run_main, run_program
+from tests.kit.projects import SUITE_MODELS, write_suite
+
+GRAPHS = {"one": 9, "two": 14, "three": 20, "four": 31, "five": 12}  # entities
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a suite that has run undisturbed."""
+    folder = tmp_path_factory.mktemp("suite")
+    write_suite(folder / "many.yaml", GRAPHS)
+    done = run_main("suite", "many.yaml", "--workers", "1", cwd=folder)
+    assert done.status == 0, done.err
+    assert not lacking(
+        done.out, "five, vectors", "3 models on 5 graphs", "average", "suite.json, suite.csv, suite.html"
+    )
+    return folder
+
+
+def numbers(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of all results and of what the suite wrote."""
+    output = folder / "results" / "many"
+    paths = [*output.glob("suite.*"), *output.glob("*/*/metrics.json"), *output.glob("*/*/*.csv")]
+    return {str(path.relative_to(output)): path.read_bytes() for path in paths}
+
+
+def test_a_model_that_is_a_path_is_evaluated_as_by_run(finished: Path, tmp_path: Path) -> None:
+    config = tmp_path / "eval.py"
+    keys = {
+        "model": str(finished / "models" / "two"),
+        "candidates": "all",
+        "edge_paths": [str(finished / "two-test.tsv")],
+        "train_paths": [str(finished / "two-train.tsv")],
+        "filter_paths": [str(finished / "two-valid.tsv")],
+        "hits_at": [1, 3],
+    }
+    config.write_text(f"from pbgeval import EvalConfig\n\n\ndef get_config():\n    return EvalConfig(**{keys})\n")
+    assert run_command(config, "--workers", "1", "--output", "alone").status == 0
+
+    ours = finished / "results" / "many" / "two" / "vectors" / "metrics.json"
+    assert ours.read_bytes() == (tmp_path / "alone" / "metrics.json").read_bytes()
+
+
+def test_a_model_that_a_function_makes_is_evaluated_as_in_python(finished: Path) -> None:
+    train, known, test = (finished / f"two-{name}.tsv" for name in ("train", "valid", "test"))
+    graph = SuiteGraph.read("two", train=[train], known=[known], test=[test])
+    names = [(graph.entities[lhs], graph.relations[rel], graph.entities[rhs]) for lhs, rel, rhs in graph.known]
+    assert ["\t".join(edge) for edge in names] == known.read_text(encoding="utf-8").splitlines()
+
+    def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+        return -((lhs + rel - rhs).abs() % 7).float()
+
+    model = edge_scorer(score, num_entities=graph.num_entities, num_relations=graph.num_relations)
+    alone = evaluate_triples(model, graph.test, train=[graph.train], known=[graph.known], hits_at=[1, 3])
+
+    ours = Report.read(finished / "results" / "many" / "two" / "distance").document
+    for part in ("metrics", "raw_metrics", "diagnostics", "edge_diagnostics"):
+        assert ours[part] == alone.document[part]
+
+
+def test_the_table_has_every_figure_and_the_average_over_graphs(finished: Path) -> None:
+    output = finished / "results" / "many"
+    document = json.loads((output / "suite.json").read_text(encoding="utf-8"))
+    rows = list(csv.DictReader(io.StringIO((output / "suite.csv").read_text(encoding="utf-8"))))
+
+    runs = [(graph, model) for graph in GRAPHS for model in ("distance", "degree", "vectors")]
+    assert [(of["graph"], of["model"]) for of in document["results"]] == runs
+    assert [(of["graph"], of["model"]) for of in rows] == runs
+    for found, row in zip(document["results"], rows, strict=True):
+        report = Report.read(output / found["graph"] / found["model"])
+        assert found["metrics"] == {key: report[key] for key in found["metrics"]}
+        assert found["digest"] == report.document["provenance"]["digest"]
+        assert [float(row[key]) for key in found["metrics"]] == list(found["metrics"].values())
+    for model, averages in document["averages"].items():
+        names = ("hits_at_3", "mean_rank", "mean_reciprocal_rank")
+        assert list(averages) == [f"both.realistic.{name}" for name in names]
+        for key, value in averages.items():
+            values = [of["metrics"][key] for of in document["results"] if of["model"] == model]
+            assert value == pytest.approx(statistics.fmean(values), rel=1e-15)
+    page = (output / "suite.html").read_text(encoding="utf-8")
+    assert not lacking(page, "3 models on 5 graphs", "distance, MRR", "average", *GRAPHS)
+
+
+def finished_runs(results: Path) -> dict[Path, int]:
+    """Return when each finished evaluation was written."""
+    paths = results.glob("*/*/metrics.json")
+    return {path: path.stat().st_mtime_ns for path in paths if json.loads(path.read_text(encoding="utf-8"))["complete"]}
+
+
+def check_that_it_resumes(suite: Path, num_runs: int, killed_after: int) -> None:
+    """Kill a suite that has never run, run it again, and check that it goes on."""
+    results = suite.parent / "results" / suite.stem
+    command = [COMMAND, "suite", suite.name, "--workers", "1", "--quiet"]
+    with subprocess.Popen(command, cwd=suite.parent, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: len(finished_runs(results)) >= killed_after, "the suite does not go on")
+        process.send_signal(signal.SIGKILL)
+    before = finished_runs(results)
+    assert 0 < len(before) < num_runs
+
+    assert run_main("suite", suite.name, "--workers", "1", "--quiet", cwd=suite.parent).status == 0
+    after = finished_runs(results)
+    assert len(after) == num_runs
+    assert {path: after[path] for path in before} == before, "what was finished is not computed again"
+
+
+def test_a_killed_suite_resumes_and_gives_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "again"
+    folder.mkdir()
+    write_suite(folder / "many.yaml", GRAPHS)
+    check_that_it_resumes(folder / "many.yaml", num_runs=len(GRAPHS) * 3, killed_after=4)
+    assert numbers(folder) == numbers(finished)
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+def test_graphs_that_packages_ship_give_the_same_bytes_when_killed(peer: Callable[[str], Path], tmp_path: Path) -> None:
+    find = "import importlib.util; print(*importlib.util.find_spec('pykeen').submodule_search_locations)"
+    datasets = Path(run_program(peer("pykeen") / "python", "-c", find).strip(), "datasets")
+    for folder in (tmp_path / "whole", tmp_path / "killed"):
+        folder.mkdir()
+        write_suite(folder / "many.yaml", {"made": 20})
+        lines = [
+            f"  {name}: {{train: {of}/train.txt, known: {of}/valid.txt, test: {of}/test.txt}}"
+            for name in ("nations", "kinships", "umls")
+            if (of := datasets / name)
+        ]
+        demo = f"  demo: {{train: {DEMO_GRAPH}/train.tsv.gz, test: {DEMO_GRAPH}/test.tsv.gz}}"
+        text = (folder / "many.yaml").read_text(encoding="utf-8").replace("  vectors: models/{graph}\n", "")
+        text = text.replace("graphs:\n", "\n".join(["graphs:", *lines, demo, ""]))
+        (folder / "many.yaml").write_text(text, encoding="utf-8")
+    assert run_main("suite", "many.yaml", "--quiet", cwd=tmp_path / "whole").status == 0
+
+    check_that_it_resumes(tmp_path / "killed" / "many.yaml", num_runs=10, killed_after=3)
+    assert numbers(tmp_path / "killed") == numbers(tmp_path / "whole")
+
+
+def test_a_changed_file_is_refused_and_overwritten_when_asked(finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "changed")
+    (folder / "models.py").write_text(SUITE_MODELS + "# changed\n", encoding="utf-8")
+
+    fault = run_main("suite", "many.yaml", "--quiet", cwd=folder).fault
+    assert fault.startswith("one, distance: ")
+    assert "have changed since this result was made; --overwrite" in fault
+    results = Suite.read(folder / "many.yaml").run(workers=1, overwrite=True)
+    saved = json.loads((finished / "results" / "many" / "suite.json").read_text(encoding="utf-8"))
+    assert [dict(row.metrics) for row in results.rows] == [of["metrics"] for of in saved["results"]]
+
+
+def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
+    (tmp_path / "many.yaml").write_text(
+        "graph: 1\nsettings: {hits_att: [1]}\nmetrics: mrr\n"
+        "graphs:\n  a/b: {test: x.tsv}\n  c: {train: x.tsv}\n  d: {test: y.tsv, testt: y.tsv}\n"
+        "models: {m: 3, n: missing.py:f, o: 'models/{graph}'}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(ConfigError) as raised:
+        Suite.read(tmp_path / "many.yaml")
+
+    assert not lacking(
+        str(raised.value).replace(f"{tmp_path}/", ""),
+        "many.yaml: unknown key 'graph'; expected one of output, settings",
+        "many.yaml: graphs: 'a/b': expected a name of letters",
+        "many.yaml: graphs: a/b: test: x.tsv: no such file",
+        "many.yaml: graphs: c: expected files of edges: test, and optionally train and known",
+        "many.yaml: graphs: d: unknown key 'testt'; expected one of train, known, test",
+        "many.yaml: models: m: expected a path, or FILE.py:FUNCTION",
+        "many.yaml: models: n: missing.py: no such file or folder",
+        "many.yaml: models: o: models/c: no such file or folder",
+        "many.yaml: metrics: expected a list of names, such as [mrr, hits@10]",
+        "hits_att: unknown key",
+    )
+
+
+@pytest.mark.parametrize(
+    ("models", "fault"),
+    [
+        (
+            "def other(graph):\n    pass\n",
+            "one, distance: models.py: AttributeError: no function distance in this file",
+        ),
+        ("def distance(graph):\n    return 1 / 0\n", "one, distance: models.py:2: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_a_function_raises_is_one_line(models: str, fault: str, finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "failing", ignore=shutil.ignore_patterns("results"))
+    (folder / "models.py").write_text(models, encoding="utf-8")
+
+    done = run_main("suite", "many.yaml", "--quiet", cwd=folder)
+    assert (done.status, done.faults) == (1, [fault])
+
+
+def test_an_unknown_metric_is_found_after_the_first_evaluation(finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "metrics")
+    text = (folder / "many.yaml").read_text(encoding="utf-8")
+    (folder / "many.yaml").write_text(text.replace("hits@3", "hits@4"), encoding="utf-8")
+
+    with pytest.raises(EvalError, match=r"one, distance: metrics: .*hits@4"):
+        Suite.read(folder / "many.yaml").run()
