@@ -7,14 +7,14 @@ not follow the keys, and a standard error from 2^11 groups is off by 1.6% or so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
 import torch
 from attrs import define, field, frozen
 
+from pbgeval.jit import CompiledLoop
 from pbgeval.notation import Floats, Side
 from pbgeval.stats.keyed_sums import packed, unpacked
 from pbgeval.stats.query_metrics import COMPETING_QUERIES, COMPETITORS, QUERIES, QUERY_AUC
@@ -27,8 +27,8 @@ CLUSTERS = (BY_KEY, BY_EDGE)
 GROUP_BITS = 11
 NUM_GROUPS = 1 << GROUP_BITS
 VALUE_BITS = 28  # of 1/rank and of shares beaten: 2^34 queries of one group sum without overflow
-_EXACT_BITS = 53  # of integers in float64, and so of sums of
-_ROW_BITS = 16  # so many rows at once
+_ROW_BITS = 16  # of queries that are added at once in float64: their sums stay below 2^53
+JIT_MIN_QUERIES = 1 << 16  # of the first call for which numba is imported
 
 
 @define(eq=False)
@@ -139,11 +139,6 @@ class _Column:
     value_Q: np.ndarray  # int64, not negative, below 2^37
     sign: int = 1
 
-    @cached_property
-    def sum_bits(self) -> int:
-        """The bits that the sum over so many rows as are added at once may have."""
-        return int(self.value_Q.max()).bit_length() + _ROW_BITS
-
 
 def _add(
     tables: list[tuple[np.ndarray, np.ndarray]], columns: list[_Column], index_Q: np.ndarray | None = None
@@ -155,25 +150,28 @@ def _add(
         columns: to be added.
         index_Q: which value of a column each query has; None: its own.
     """
-    for together in _packs(columns):
-        shifts = [0, *accumulate(column.sum_bits for column in together)]
-        shifted = [column.value_Q << shift for column, shift in zip(together, shifts, strict=False)]
-        packed_Q = np.sum(shifted, axis=0).astype(np.float64)
-        for start in range(0, len(tables[0][1]), 1 << _ROW_BITS):
-            part = slice(start, start + (1 << _ROW_BITS))
-            weight_Q = packed_Q[part if index_Q is None else index_Q[part]]
+    num_queries = len(tables[0][1])
+    if _add_rows.is_worth_compiling(num_queries, JIT_MIN_QUERIES):
+        value_ND = np.stack([column.sign * column.value_Q for column in columns], axis=1)
+        every_Q = np.arange(num_queries) if index_Q is None else index_Q
+        for table, group_Q in tables:
+            sums_GD = np.zeros((NUM_GROUPS, len(columns)), np.int64)
+            _add_rows(np.ascontiguousarray(group_Q), every_Q, value_ND, sums_GD)
+            for column, sums_G in zip(columns, sums_GD.T, strict=True):
+                table[column.rows] += sums_G
+        return
+    for start in range(0, num_queries, 1 << _ROW_BITS):  # so that sums in float64 are exact
+        part = slice(start, start + (1 << _ROW_BITS))
+        for column in columns:
+            value_Q = column.value_Q[part if index_Q is None else index_Q[part]]
             for table, group_Q in tables:
-                sums_G = np.bincount(group_Q[part], weight_Q, NUM_GROUPS).astype(np.int64)
-                for column, shift in zip(together, shifts, strict=False):
-                    table[column.rows] += column.sign * (sums_G >> shift & ((1 << column.sum_bits) - 1))
+                sums_G = np.bincount(group_Q[part], value_Q, NUM_GROUPS).astype(np.int64)
+                table[column.rows] += column.sign * sums_G
 
 
-def _packs(columns: list[_Column]) -> Iterator[list[_Column]]:
-    """Yield columns whose sums fit into one float64, next to each other: they are added at once."""
-    pack: list[_Column] = []
-    for column in sorted(columns, key=lambda of: of.sum_bits):
-        if pack and sum(of.sum_bits for of in (*pack, column)) > _EXACT_BITS:
-            yield pack
-            pack = []
-        pack.append(column)
-    yield pack
+@CompiledLoop
+def _add_rows(group_Q, index_Q, value_ND, sums_GD):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    for query in range(group_Q.size):
+        group, index = group_Q[query], index_Q[query]
+        for column in range(value_ND.shape[1]):
+            sums_GD[group, column] += value_ND[index, column]

@@ -330,7 +330,7 @@ class _UnitResults:
             weights=degree_weights(context, dimensions.training),
             frequencies=count_keys(context) if protocol.counts_keys and not is_sample else None,
             known=KnownOfBuckets(context) if protocol.filtered else None,
-            pending=Record.empty(protocol),
+            pending=Record.empty(protocol, context.device),
             interim=None if is_sample else InterimReport(context, Record.empty(protocol)),
         )
 
@@ -404,7 +404,7 @@ class _UnitResults:
             self.files.sync()  # an entry vouches for the rows of its units
             self.context.journal.write(arrays, at_end=at_end)
             self.total.add_packed(arrays)
-            self.pending = Record.empty(self.context.work.protocol)
+            self.pending = Record.empty(self.context.work.protocol, self.context.device)
         if self.interim is not None and not at_end:
             self.interim.write_if_due()
 

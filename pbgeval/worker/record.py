@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import ClassVar
 
@@ -79,6 +80,7 @@ class SampleTable:
         return np.concatenate([np.empty((0, self.NUM_COLUMNS), np.int64), *self._rows])
 
 
+HOST = torch.device("cpu")
 MAX_WAITING_QUERIES = 1 << 14  # of small units, which are added up together
 
 
@@ -89,24 +91,49 @@ class Record(RunStats):
     sample: SampleTable = field(factory=SampleTable)
     _waiting: list[SideOfEdges] = field(factory=list, init=False)
     _num_waiting: int = field(default=0, init=False)  # queries
+    _thread: ThreadPoolExecutor | None = field(default=None, init=False)  # adds up; None: the caller does
+    _adding: Future[None] | None = field(default=None, init=False)  # what the thread is at
 
     @classmethod
-    def empty(cls, protocol: Protocol) -> Record:
+    def empty(cls, protocol: Protocol, device: torch.device = HOST) -> Record:
+        """Make a record.
+
+        Args:
+            protocol: says what is recorded.
+            device: of the vectors: beside a GPU, a thread adds up while its worker asks for the next counts.
+        """
         zero = partial(GroupStats.zero, protocol.layout, protocol.groups)
         filtered, in_time = (zero() if is_asked else None for is_asked in (protocol.filtered, protocol.in_time))
         layout = protocol.layout
-        return cls(zero(), filtered, GroupedStats(layout), ClusterSums(layout), in_time=in_time)
+        record = cls(zero(), filtered, GroupedStats(layout), ClusterSums(layout), in_time=in_time)
+        if device.type != "cpu":
+            record._thread = ThreadPoolExecutor(1, "statistics")
+        return record
 
     def add_soon(self, part: SideOfEdges) -> None:
         """Add queries, now or together with those of further edges."""
         self._waiting.append(part)
         self._num_waiting += part.result.counts.raw.num_queries
         if self._num_waiting >= MAX_WAITING_QUERIES:
-            self._add_waiting()
+            self._begin_to_add()
+
+    def _begin_to_add(self) -> None:
+        """Add what waits, after what is being added."""
+        self._finish_adding()
+        if self._thread is None:
+            self.add(self._waiting)
+        else:
+            self._adding = self._thread.submit(self.add, self._waiting)
+        self._waiting, self._num_waiting = [], 0
+
+    def _finish_adding(self) -> None:
+        if self._adding is not None:
+            self._adding.result()
+            self._adding = None
 
     def _add_waiting(self) -> None:
-        self.add(self._waiting)
-        self._waiting, self._num_waiting = [], 0
+        self._begin_to_add()
+        self._finish_adding()
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of int64 (n,), for `add_packed`."""
@@ -120,6 +147,7 @@ class Record(RunStats):
 
     def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
         """Add what another record packed."""
+        self._finish_adding()
         for number, groups in enumerate(self._group_stats):
             rows, sums, sparse = arrays[3 * number : 3 * number + 3]
             groups.table_GD[torch.from_numpy(rows)] += torch.from_numpy(sums).view(len(rows), groups.table_GD.shape[1])
