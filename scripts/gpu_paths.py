@@ -47,8 +47,8 @@ def checks(device: torch.device, smoke: bool) -> dict[str, Check]:
             found[f"all = CPU, {comparator}, {operator}, {wants}"] = partial(
                 _all, device, comparator, operator, wants, smoke
             )
-    for policy in ("sampled", "partition", "all"):
-        found[f"exact figures = CPU, {policy}"] = partial(_exact, device, policy, smoke)
+    for candidates in ("sampled", "partition", "all"):
+        found[f"exact figures = CPU, {candidates}"] = partial(_exact, device, candidates, smoke)
     return found
 
 
@@ -172,10 +172,10 @@ def _all(device: torch.device, comparator: str, operator: str, wants: str, smoke
     return {**_compare(expected, found), "counting_launches": count.call_count}
 
 
-def _exact(device: torch.device, policy: str, smoke: bool) -> dict[str, Any]:
+def _exact(device: torch.device, candidates: str, smoke: bool) -> dict[str, Any]:
     """Evaluate with exact ranks and known answers: all figures are those of the CPU, to the last digit."""
     sizes = (60, 2, 40, 8) if smoke else (20_000, 2, 5_000, 100)
-    with gpu_runs.files(gpu_runs.Job(*sizes, {"candidates": policy, **gpu_runs.EXACT})) as config:
+    with gpu_runs.files(gpu_runs.Job(*sizes, {"candidates": candidates, **gpu_runs.EXACT})) as config:
         expected = gpu_runs.exact_figures(config, CPU)
         with _kernels_on(device):
             found = gpu_runs.exact_figures(config, device)
