@@ -10,13 +10,15 @@ from attrs import define, field, frozen
 from pbgeval.notation import Side, distinct, sort_distinct
 from pbgeval.stats.keyed_sums import KeyedSums, first_of_each
 
-# Codes -> their positions in a sorted array of codes, by a hash table: a few reads where bisection makes twenty.
+# Codes -> their positions in a sorted array of codes, by a table: one or a few reads where bisection makes twenty.
 #
-# Open addressing with linear probing, all codes of a call at once: what finds neither its code nor an empty cell in a
-# round moves on to the next cell. Codes are mixed first, because runs of neighbouring codes would pile up.
+# Codes that lie close together have a cell each. Others are hashed, by open addressing with linear probing, all codes
+# of a call at once: what finds neither its code nor an empty cell in a round moves on to the next cell. Codes are mixed
+# first, because runs of neighbouring codes would pile up.
 
 ROWS_AT_ONCE = 1 << 16  # of one lookup: its intermediate arrays stay in cache
 _CELLS_PER_CODE = 4  # at least; at most twice that
+_MAX_CELLS_PER_CODE = 2 * _CELLS_PER_CODE
 _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # odd numbers without structure
 _HALF = np.uint64(32)
 MAX_CODES = (1 << 31) - 1
@@ -24,10 +26,13 @@ MAX_CODES = (1 << 31) - 1
 
 @frozen(eq=False)
 class KeyTable:
-    """A hash table over sorted codes."""
+    """A table over sorted codes."""
 
     codes_K: np.ndarray  # int64, distinct; positions in it are what the table answers
-    cells: np.ndarray  # int32, a power of two of them: position + 1, or 0 for an empty cell
+    # int32: position + 1, or 0 for an empty cell. A power of two of them; of codes that lie close together a cell for
+    # each number from the first to the last, and an empty one.
+    cells: np.ndarray
+    is_hashed: bool
 
     @classmethod
     def of_codes(cls, codes_K: np.ndarray) -> KeyTable:
@@ -38,6 +43,11 @@ class KeyTable:
         """
         if len(codes_K) > MAX_CODES:
             raise ValueError(f"a table of at most {MAX_CODES} keys was asked for {len(codes_K)}")
+        width = int(codes_K[-1]) - int(codes_K[0]) + 1 if len(codes_K) else 0
+        if width <= _MAX_CELLS_PER_CODE * len(codes_K):
+            cells = np.zeros(width + 1, np.int32)
+            cells[codes_K - codes_K[:1]] = np.arange(1, len(codes_K) + 1, dtype=np.int32)
+            return cls(codes_K, cells, is_hashed=False)
         cells = np.zeros(1 << (_CELLS_PER_CODE * len(codes_K)).bit_length(), np.int32)
         entries = np.arange(1, len(codes_K) + 1, dtype=np.int32)
         at = _home_cells(codes_K, len(cells))
@@ -46,13 +56,18 @@ class KeyTable:
             cells[at[is_free]] = entries[is_free]  # of several that claim one cell, the last to write has it
             is_waiting = cells[at] != entries
             entries, at = entries[is_waiting], (at[is_waiting] + 1) & (len(cells) - 1)
-        return cls(codes_K, cells)
+        return cls(codes_K, cells, is_hashed=True)
 
     def index_of(self, codes_E: np.ndarray) -> np.ndarray:
         """Return the position of each int64 code, int64 (E,), -1 where it is absent."""
         index_E = np.full(len(codes_E), -1, np.int64)
         for start in range(0, len(codes_E) if len(self.codes_K) else 0, ROWS_AT_ONCE):
             codes_n, index_n = (of_E[start : start + ROWS_AT_ONCE] for of_E in (codes_E, index_E))
+            if not self.is_hashed:
+                place_n = (codes_n - self.codes_K[0]).view(np.uint64)  # of smaller codes beyond all cells
+                at = np.minimum(place_n, np.uint64(len(self.cells) - 1)).view(np.int64)
+                np.subtract(self.cells[at], 1, out=index_n)
+                continue
             at = _home_cells(codes_n, len(self.cells))
             index_n[:], goes_on = self._probe(codes_n, at)
             rows = goes_on
@@ -171,7 +186,13 @@ class CodeCounts(KeyedSums):
 
     @classmethod
     def of_codes(cls, codes: np.ndarray) -> CodeCounts:
-        """Count int64 codes; the array is sorted in place."""
+        """Count int64 codes; the array is overwritten."""
+        first, last = (int(codes.min()), int(codes.max())) if len(codes) else (0, -1)
+        if last - first < len(codes):  # a table of all numbers in between is no larger than the codes
+            codes -= first
+            counts_C = np.bincount(codes)
+            codes_G = np.flatnonzero(counts_C)
+            return cls(codes_G + first, counts_C[codes_G, None])
         codes.sort()
         codes_G, starts_G = first_of_each(codes)
         return cls(codes_G, np.diff(starts_G, append=len(codes))[:, None])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking import known_answers as semi_join
-from pbgeval.ranking.keys import EdgeColumns, QueryKeys
+from pbgeval.ranking.keys import CodeCounts, EdgeColumns, KeyTable, QueryKeys
 from pbgeval.ranking.known_answers import SemiJoin, observed_entities
 from tests.kit.loops import use_loops
 
@@ -105,3 +105,32 @@ def test_numbers_out_of_range_are_refused(edge):
         QueryKeys.of_edges(Side.LHS, edges, NUM_ENTITIES)
     with pytest.raises(ValueError, match="expected"):
         keys_of([(0, 0, 0)])[Side.LHS].index_of(edges.rel_n, edges.rhs_n)
+
+
+codes_near_and_far = st.integers(0, 20) | st.integers(0, (1 << 63) - 1)
+
+
+@pytest.mark.parametrize("codes", [st.integers(0, 40), st.integers(1 << 62, (1 << 62) + 40), codes_near_and_far])
+@given(st.data())
+def test_a_table_finds_its_codes_and_no_others_whether_they_lie_close_together_or_not(codes, data):
+    held = sorted(data.draw(st.sets(codes)))
+    asked = data.draw(st.lists(codes | st.sampled_from([-1, -(1 << 63), (1 << 63) - 1])))
+    table = KeyTable.of_codes(np.array(held, np.int64))
+
+    found = table.index_of(np.array(asked, np.int64)).tolist()
+
+    assert [held.index(code) if code in held else -1 for code in asked] == found
+
+
+def test_codes_that_lie_close_together_have_a_cell_each():
+    assert not KeyTable.of_codes(np.arange(0, 800, 8)).is_hashed
+    assert KeyTable.of_codes(np.arange(0, 900, 9)).is_hashed
+
+
+@given(st.lists(codes_near_and_far))
+def test_codes_are_counted_whether_they_lie_close_together_or_not(codes):
+    counted = CodeCounts.of_codes(np.array(codes, np.int64))
+
+    assert counted.keys.tolist() == sorted(set(codes))
+    assert counted.counts.tolist() == [codes.count(code) for code in sorted(set(codes))]
+    assert (counted.keys.dtype, counted.counts.dtype) == (np.int64, np.int64)
