@@ -202,6 +202,13 @@ def values_between(sorted_values: np.ndarray, low: int, high: int) -> np.ndarray
     return np.asarray(sorted_values[slice(*np.searchsorted(sorted_values, [low, high]))])
 
 
+def as_slice(rows: np.ndarray) -> np.ndarray | slice:
+    """Return rows as a slice if each is one more than the row before, for which nothing need be copied."""
+    if not len(rows) or int(rows[-1]) - int(rows[0]) + 1 != len(rows) or not bool((rows[1:] > rows[:-1]).all()):
+        return rows
+    return slice(int(rows[0]), int(rows[-1]) + 1)
+
+
 def grouped(pairs: Iterable[tuple[Key, T]]) -> dict[Key, list[T]]:
     """Return the values of each key, all in the order in which they came."""
     values: dict[Key, list[T]] = {}

@@ -128,7 +128,6 @@ def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
 def compiled(variant: Variant) -> Compiled:
     """Compile one variant for compute capability 9.0."""
     import triton
-    from triton.backends import nvidia
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
@@ -145,13 +144,8 @@ def compiled(variant: Variant) -> Compiled:
     made = triton.compile(
         ASTSource(function, signature, values, aligned), target=GPUTarget("cuda", 90, 32), options=variant.options
     )
-    tools, ptx = Path(nvidia.__file__).parent / "bin", made.asm["ptx"]
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(made.asm["cubin"])
-        file.flush()
-        usage = _said(tools / "cuobjdump", "-res-usage", file.name)
-        listing = _said(tools / "nvdisasm", "-c", file.name)
-    registers, stack = (int(found) for found in re.findall(r"(?:REG|STACK):(\d+)", usage)[:2])
+    registers, stack, listing = _disassembled(made)
+    ptx = made.asm["ptx"]
     names = _instructions(listing)
     threads = 32 * variant.options["num_warps"]
     return Compiled(
@@ -167,6 +161,47 @@ def compiled(variant: Variant) -> Compiled:
         sorted({*re.findall(r"\b(?:mul|add|sub)(?:\.\w+)*\.f(?:32|64)\b", ptx), *re.findall(r"\S*ftz\S*", ptx)}),
         variant.cells // threads,
     )
+
+
+def _disassembled(made: Any) -> tuple[int, int, str]:
+    """Return the registers and the bytes of the stack of a compiled kernel, and its instructions."""
+    from triton.backends import nvidia
+
+    tools = Path(nvidia.__file__).parent / "bin"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        usage = _said(tools / "cuobjdump", "-res-usage", file.name)
+        listing = _said(tools / "nvdisasm", "-c", file.name)
+    registers, stack = (int(found) for found in re.findall(r"(?:REG|STACK):(\d+)", usage)[:2])
+    return registers, stack, listing
+
+
+def compiled_draws() -> dict[str, dict[str, int]]:
+    """Compile the kernels of draws; return their registers, the bytes of the stack and how many variants ship."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    from pbgeval.scoring import draw_kernels
+
+    target, found = GPUTarget("cuda", 90, 32), {}
+    words = torch.zeros(8, dtype=torch.int64)
+    for name, constants in (("write_words", {"COUNTERS": 256}), ("scale_words", {"WORDS": 1024})):
+        function = getattr(draw_kernels, name)
+        pointers = [of for of in function.arg_names if of.endswith("_ptr")]
+        numbers = len(function.arg_names) - len(pointers) - len(constants)
+        signature = dict.fromkeys(function.arg_names, "i32") | dict.fromkeys(pointers, "*i64")
+        signature |= dict.fromkeys(constants, "constexpr")
+        values = {(function.arg_names.index(of),): value for of, value in constants.items()}
+        made = triton.compile(ASTSource(function, signature, values), target=target, options={"num_warps": 4})
+        registers, stack, _ = _disassembled(made)
+        bind = create_function_from_signature(function.signature, function.params, make_backend(target))
+        given = [[words[start:], words][2 - len(pointers) :] + [start - 1] * numbers for start in (0, 1, 2, 17)]
+        variants = {repr(bind(*arguments, **constants)[1]) for arguments in given}
+        found[name] = {"registers": registers, "stack_bytes": stack, "variants": len(variants)}
+    return found
 
 
 def variants_of_pairs() -> int:

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
+from pbgeval.ranking import draws
 from pbgeval.scoring import device_exact, device_scores
 from pbgeval.scoring.product import paired_product, product
 
@@ -174,7 +175,7 @@ def plain(of: Any) -> Any:
 
 def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Let a reference stand for each kernel, with the bits of a CPU's scores; return how often each was launched."""
-    launches = SimpleNamespace(scores=0, pairs=0, count=0, exact=0)
+    launches = SimpleNamespace(scores=0, pairs=0, count=0, exact=0, words=0)
 
     def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
         launches.scores += 1
@@ -197,6 +198,18 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         tied_QC = competes_QC & (twin_QC | (scores_QC == targets.score_Q[:, None]))
         return better_QC.sum(1).int(), tied_QC.sum(1).int()
 
+    def words(key: int, address: int, count: int, device: torch.device) -> Tensor:
+        launches.words += 1
+        found = draws.DrawStream(key).words_on(draws.CPU, address, count)
+        return found.as_subclass(OnDevice) if device.type == DEVICE.type else found
+
+    def scaled(words: Tensor, size: int) -> Tensor:
+        launches.words += 1
+        with torch._C.DisableTorchFunction():
+            return draws.uniform_below(plain(words), size).as_subclass(OnDevice)
+
+    monkeypatch.setattr(draws, "scaled_by_kernel", scaled)
+    monkeypatch.setattr(draws, "words_by_kernel", words)
     for kernel in (scores, pairs, count):
         monkeypatch.setattr(device_scores, kernel.__name__, on_the_host(kernel))
     monkeypatch.setattr(device_scores, "version", lambda: "pretended")

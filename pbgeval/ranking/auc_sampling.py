@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.draws import DrawStream, fractions, uniform_below
+from pbgeval.ranking.draws import CPU, DrawStream, fractions, uniform_below
 
 EXACT_CELLS = 1 << 24
 # Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
@@ -91,7 +91,9 @@ class AucSampling:
         """Return the share of the scores of so many queries that pools have room for, where rounds add to them."""
         return min(1.0, ROUNDS_SCORES / max(self.num_scores(num_queries), 1))
 
-    def words(self, seed: int, place: tuple[int, Bucket], hidden: Side, row_E: np.ndarray) -> np.ndarray | None:
+    def words(
+        self, seed: int, place: tuple[int, Bucket], hidden: Side, row_E: np.ndarray, device: torch.device = CPU
+    ) -> Tensor | None:
         """Return the words (E, words_per_row) of ascending rows of a bucket, None when every cell is kept.
 
         Args:
@@ -99,28 +101,30 @@ class AucSampling:
             place: edge path and bucket.
             hidden: the side that is asked for.
             row_E: rows, which need not be consecutive.
+            device: where the words are wanted.
         """
         if self.exact:
             return None
         stream = DrawStream.of(seed, *place, hidden, "auc")
-        parts = [np.empty((0, self.words_per_row), np.uint64)]
+        parts = []
         for rows in np.split(row_E, np.flatnonzero(np.diff(row_E) > ROWS_APART) + 1):
-            if rows.size:
-                num_rows = int(rows[-1] - rows[0]) + 1
-                words = stream.words(int(rows[0]) * self.words_per_row, num_rows * self.words_per_row)
-                parts.append(words.reshape(num_rows, -1)[rows - rows[0]])
-        return np.concatenate(parts)
+            first, num_rows = (int(rows[0]), int(rows[-1] - rows[0]) + 1) if rows.size else (0, 0)
+            words_ED = stream.words_on(device, first * self.words_per_row, num_rows * self.words_per_row)
+            words_ED = words_ED.view(num_rows, self.words_per_row)
+            is_whole = num_rows == rows.size
+            parts.append(words_ED if is_whole else words_ED[torch.from_numpy(rows - first).to(words_ED.device)])
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def true_is_kept(self, words_QD: np.ndarray) -> Tensor:
+    def true_is_kept(self, words_QD: Tensor) -> Tensor:
         """Return which queries' true scores enter the sample, bool (Q,)."""
-        return torch.from_numpy(fractions(words_QD[:, TRUE_WORD]) < self.true_rate)
+        return fractions(words_QD[:, TRUE_WORD]) < self.true_rate
 
-    def cells(self, words_QD: np.ndarray, list_length: int) -> tuple[Tensor, Tensor]:
+    def cells(self, words_QD: Tensor, list_length: int) -> tuple[Tensor, Tensor]:
         """Return (query, candidate) of the cells drawn, with replacement within a query.
 
         Every cell of every list is drawn equally often in expectation, whatever the lengths of the lists.
         """
-        num_draws_Q = np.floor(self.competing_rate * list_length + fractions(words_QD[:, COUNT_WORD])).astype(np.int64)
-        query, draw = np.nonzero(np.arange(words_QD.shape[1] - FIRST_POSITION_WORD)[None, :] < num_draws_Q[:, None])
-        candidate = uniform_below(words_QD[query, FIRST_POSITION_WORD + draw], list_length)
-        return torch.from_numpy(query), torch.from_numpy(candidate)
+        num_draws_Q = torch.floor(fractions(words_QD[:, COUNT_WORD]) + self.competing_rate * list_length)
+        draw = torch.arange(words_QD.shape[1] - FIRST_POSITION_WORD, device=words_QD.device)
+        query, draw = (draw < num_draws_Q[:, None]).nonzero(as_tuple=True)
+        return query, uniform_below(words_QD[query, FIRST_POSITION_WORD + draw], list_length)

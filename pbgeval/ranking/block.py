@@ -128,7 +128,10 @@ class CandidateRows:
 
 @frozen(eq=False)
 class Block:
-    """The queries and candidates to count. Cells are on the CPU; columns are numbered within a grid."""
+    """The queries and candidates to count. Columns are numbered within a grid.
+
+    Cells are on the CPU; those of sampled lists, and their `own_Q`, are on the device.
+    """
 
     queries: QueryRows
     candidates: CandidateRows

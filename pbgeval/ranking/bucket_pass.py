@@ -59,7 +59,10 @@ def bucket_pass(
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E, competition.pool_share) for side in settings.sides}
     file_row_E = edges.start + np.arange(edges.rel.numel())
-    auc_words = {side: settings.auc.words(settings.seed, origin.place, side, file_row_E) for side in settings.ends}
+    device = next(iter(tables.values())).device
+    auc_words = {
+        side: settings.auc.words(settings.seed, origin.place, side, file_row_E, device) for side in settings.ends
+    }
 
     groups: dict[int, Group] = {}
     to_sample: dict[int, Tensor] = {}
@@ -99,7 +102,7 @@ def count_against_partition(
     group: Group,
     rows_E: Tensor,
     settings: PassSettings,
-    auc_words: dict[Side, np.ndarray | None],
+    auc_words: dict[Side, Tensor | None],
     tallies: dict[Side, SideTally],
 ) -> None:
     """Rank the edges of a group against all entities of each side's partition that may compete."""
@@ -147,7 +150,7 @@ def _state(
     hidden: Side,
     rows_E: Tensor,
     settings: PassSettings,
-    auc_words_ED: np.ndarray | None,
+    auc_words_ED: Tensor | None,
 ) -> QueryGroupState:
     scorer, table = group.relation.scorer, group.tables[hidden]
     competing = group.competing(hidden)
@@ -181,7 +184,7 @@ def _state(
     dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
     sample = None
     if auc_words_ED is not None:
-        words_QD = auc_words_ED[queries.edge_Q]
+        words_QD = auc_words_ED.cpu()[torch.from_numpy(queries.edge_Q)]
         cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QD, competing, settings.auc)
         sample = SampledCells(CellSample.by_entity_id(*cells), settings.auc.true_is_kept(words_QD).numpy())
     shapes = (

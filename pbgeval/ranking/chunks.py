@@ -15,6 +15,7 @@ windows never overlap, and within a window the chunks' words follow each other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -32,7 +33,7 @@ ENTRIES_PER_BLOCK = 1 << 20  # candidates of a block of chunks, all lists togeth
 class ChunkBlock:
     """Chunks of one shape whose lists are made together."""
 
-    rows_BQ: Tensor  # position of each edge in the unit's edges
+    rows_BQ: Tensor  # position of each edge in the unit's edges, on the CPU, ascending
     num_batch: int  # candidates that are the chunk's own entities: Q of them or none
     num_draws: int  # candidates that are uniform draws, where entities can be drawn
     num_topped_up: int  # how many of the draws stand in for missing edges of a short chunk
@@ -44,6 +45,16 @@ class ChunkBlock:
     def num_words(self) -> int:
         """How many draws a chunk has."""
         return self.num_draws + self.num_degree
+
+    @cached_property
+    def place(self) -> slice | Tensor:
+        """The positions of all edges, one after the other; a slice where no other edge is between them."""
+        first, last = int(self.rows_BQ[0, 0]), int(self.rows_BQ[-1, -1])
+        return slice(first, last + 1) if last - first + 1 == self.rows_BQ.numel() else self.rows_BQ.flatten()
+
+    def of_edges(self, values_E: Tensor) -> Tensor:
+        """Return the values of the block's edges, one after the other, from those of the unit's edges."""
+        return values_E[self.place if isinstance(self.place, slice) else self.place.to(values_E.device)]
 
 
 def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> dict[int, Tensor]:

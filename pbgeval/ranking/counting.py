@@ -14,7 +14,15 @@ from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a block, int64
-NO_CELLS: CellIndex = (torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+
+
+def no_cells(device: torch.device | str) -> CellIndex:
+    """Return a list of cells that is empty, on a device."""
+    index = torch.empty(0, dtype=torch.int64, device=device)
+    return index, index
+
+
+NO_CELLS = no_cells("cpu")
 MAX_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
 EXPANDED_AT_A_TIME = 1 << 23  # known answers, for each query that has them; changes no number
 FEW_COMPARISONS = 1 << 16
@@ -156,7 +164,7 @@ def competing_scores(
 
     Args:
         scores_QC: of a block.
-        competes_QC: bool, on the CPU as `known` is.
+        competes_QC: bool, on the device of `known`.
         known: (query, column) of known answers.
     """
     is_known = None

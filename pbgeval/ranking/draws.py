@@ -8,19 +8,22 @@ blocks of which size makes no difference.
 from __future__ import annotations
 
 import hashlib
+from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal, localcontext
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError
 from pbgeval.notation import Bucket, Side
+from pbgeval.scoring import device_scores
 
 WORDS_PER_COUNTER = 4  # Philox 4x64
-_LOW_32 = np.uint64(0xFFFFFFFF)
-_SHIFT_32 = np.uint64(32)
+COUNTERS_PER_PROGRAM, WORDS_PER_PROGRAM = 256, 1024  # of a GPU
+_LOW_32 = 0xFFFFFFFF
+CPU = torch.device("cpu")
 
 
 @frozen
@@ -45,19 +48,77 @@ class DrawStream:
         counter, skipped = divmod(address, WORDS_PER_COUNTER)
         return np.asarray(np.random.Philox(key=self.key, counter=counter).random_raw(skipped + count)[skipped:])
 
+    def words_on(self, device: torch.device, address: int, count: int) -> Tensor:
+        """Return the same words on a device, as int64 of the same bits: torch has few functions of uint64."""
+        if not device_scores.takes(device):
+            return torch.from_numpy(self.words(address, count).view(np.int64)).to(device)
+        return words_by_kernel(self.key, address, count, device)
 
-def uniform_below(words: np.ndarray, size: int) -> np.ndarray:
+
+def words_by_kernel(key: int, address: int, count: int, device: torch.device) -> Tensor:
+    """Do as `DrawStream.words_on`, on a GPU."""
+    from pbgeval.scoring import draw_kernels  # importing Triton takes a while
+
+    counter, skipped = divmod(address, WORDS_PER_COUNTER)
+    num_counters = -(-(skipped + count) // WORDS_PER_COUNTER)
+    words = torch.empty(num_counters * WORDS_PER_COUNTER, dtype=torch.int64, device=device)
+    if num_counters:
+        with _current(device):
+            draw_kernels.write_words[(-(-num_counters // COUNTERS_PER_PROGRAM),)](
+                words,
+                *_halves(key, 4),
+                *_halves(counter + 1, 2),
+                num_counters,
+                COUNTERS=COUNTERS_PER_PROGRAM,
+                num_warps=4,
+            )
+    return words[skipped : skipped + count]
+
+
+def scaled_by_kernel(words: Tensor, size: int) -> Tensor:
+    """Do as `uniform_below`, on a GPU."""
+    from pbgeval.scoring import draw_kernels
+
+    number = torch.empty(words.shape, dtype=torch.int64, device=words.device)
+    if number.numel():
+        with _current(words.device):
+            draw_kernels.scale_words[(-(-number.numel() // WORDS_PER_PROGRAM),)](
+                words.contiguous(), number, number.numel(), *_halves(size, 2), WORDS=WORDS_PER_PROGRAM, num_warps=4
+            )
+    return number
+
+
+def _current(device: torch.device) -> AbstractContextManager[object]:
+    """Triton starts a kernel on the current device, whatever device its tensors are on."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def _halves(number: int, count: int) -> list[int]:
+    """Return a number as signed numbers of 32 bits, the lowest first: a kernel takes all of them as of one type."""
+    return [((number >> 32 * at & _LOW_32) ^ 1 << 31) - (1 << 31) for at in range(count)]
+
+
+def uniform_below(words: Tensor, size: int) -> Tensor:
     """Map uniform words to range(size): the high half of the 128-bit product word * size, int64.
 
-    The bias towards some values is below size / 2^64. Exact for size below 2^63.
+    The bias towards some values is below size / 2^64. Exact for size below 2^63. Products and sums are those of uint64,
+    whose bits are the same.
     """
-    high, low = words >> _SHIFT_32, words & _LOW_32
-    size_high, size_low = np.uint64(size >> 32), np.uint64(size & 0xFFFFFFFF)
-    middle = high * size_low + (low * size_low >> _SHIFT_32)
-    product: np.ndarray = middle >> _SHIFT_32
+    if device_scores.takes(words.device):
+        return scaled_by_kernel(words, size)
+    high, low = _high_half(words), words & _LOW_32
+    size_high, size_low = size >> 32, size & _LOW_32
+    middle = high * size_low
+    middle += _high_half(low * size_low)
+    product = _high_half(middle)
     if size_high:
-        product += high * size_high + ((low * size_high + (middle & _LOW_32)) >> _SHIFT_32)
-    return product.astype(np.int64)
+        product += high * size_high + _high_half(low * size_high + (middle & _LOW_32))
+    return product
+
+
+def _high_half(words: Tensor) -> Tensor:
+    """Return the upper 32 bits of words, in a tensor of its own."""
+    return (words >> 32).bitwise_and_(_LOW_32)
 
 
 FRACTION = 1 << 24  # of weights that are no integers
@@ -68,8 +129,9 @@ MAX_WEIGHT = 1 << 62  # of a partition
 class DegreeWeights:
     """The entities of a partition that training edges touch, each to be drawn in proportion to its weight."""
 
-    rows_P: np.ndarray  # int64, increasing
-    cumulative_P: np.ndarray  # int64: the sum of the weights up to this entity, itself included
+    rows_P: Tensor  # int64, increasing
+    cumulative_P: Tensor  # int64: the sum of the weights up to this entity, itself included
+    _on_devices: dict[torch.device, tuple[Tensor, Tensor]] = field(factory=dict, init=False)
 
     @classmethod
     def of_degrees(cls, rows_P: np.ndarray, degree_P: np.ndarray, power: float, label: str) -> DegreeWeights:
@@ -95,14 +157,18 @@ class DegreeWeights:
                 weights = [round(Decimal(degree) ** exponent * FRACTION) for degree in degrees.tolist()]
         if sum(weight * number for weight, number in zip(weights, num_G.tolist(), strict=True)) >= MAX_WEIGHT:
             raise DataError(f"{label}: degree_power = {power} overflows: degrees reach {degrees[-1]}; make it smaller")
-        return cls(rows_P, np.cumsum(np.array(weights, np.int64)[place_P]))
+        cumulative_P = np.cumsum(np.array(weights, np.int64)[place_P])
+        return cls(torch.from_numpy(rows_P), torch.from_numpy(cumulative_P))
 
-    def draw(self, words: np.ndarray) -> Tensor:
-        """Return a row for each word, int64."""
+    def draw(self, words: Tensor) -> Tensor:
+        """Return a row for each word, int64, on the words' device."""
+        if words.device not in self._on_devices:
+            self._on_devices[words.device] = self.rows_P.to(words.device), self.cumulative_P.to(words.device)
+        rows_P, cumulative_P = self._on_devices[words.device]
         place = uniform_below(words, int(self.cumulative_P[-1]))
-        return torch.from_numpy(self.rows_P[np.searchsorted(self.cumulative_P, place, "right")])
+        return rows_P[torch.searchsorted(cumulative_P, place, right=True)]
 
 
-def fractions(words: np.ndarray) -> np.ndarray:
+def fractions(words: Tensor) -> Tensor:
     """Map words to float64 in [0, 1): the top 53 bits."""
-    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (words >> 11).bitwise_and_((1 << 53) - 1).double() * 2.0**-53

@@ -111,6 +111,11 @@ class GpuBackend(TorchBackend):
         if block.known is None or not block.known[0].numel():
             return
         queries = block.queries
+        if queries.each_own:  # cells of sampled lists, which are on the device
+            known_P, listed_P = moved(block.known, self.device)
+            is_other_P = (listed_P != block.own_on_device_Q[known_P]).nonzero().squeeze(1)
+            yield known_P[is_other_P], listed_P[is_other_P]
+            return
         row_P, column_P = (of.numpy() for of in block.known)
         first_Q, stop_Q = (np.searchsorted(row_P, queries.row_Q.numpy(), side) for side in ("left", "right"))
         for query, at in positions_of_lists(first_Q, stop_Q - first_Q, self.sizes.pairs):

@@ -133,14 +133,16 @@ def sample_cells(
 
 
 def drawn_cells(
-    query_Q: np.ndarray, rel_Q: np.ndarray, words_QD: np.ndarray, competing: CompetingEntities, auc: AucSampling
+    query_Q: np.ndarray, rel_Q: np.ndarray, words_QD: Tensor, competing: CompetingEntities, auc: AucSampling
 ) -> np.ndarray:
     """Return (query, candidate) of the cells that some queries' random words select, int64 (2, n)."""
     parts = [np.empty((2, 0), np.int64)]
     relation_Q = competing.relation_or_any(rel_Q)
     for relation in distinct(relation_Q).tolist():
         in_relation = np.flatnonzero(relation_Q == relation)
-        query, place = (index.numpy() for index in auc.cells(words_QD[in_relation], competing.size(relation)))
+        query, place = (
+            index.numpy() for index in auc.cells(words_QD[torch.from_numpy(in_relation)], competing.size(relation))
+        )
         entity_ids = competing.entity_ids(relation)
         entity_id = competing.first + place if entity_ids is None else entity_ids[place]
         parts.append(np.stack([query_Q[in_relation][query], entity_id]))

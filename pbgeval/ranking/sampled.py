@@ -2,13 +2,13 @@
 
 Lists and their special cells (copies of true entities, known answers, AUC cells) are made for a whole block of chunks
 at once, because each step costs the same few calls for any number of chunks. Rows are gathered and scored for as many
-chunks at a time as fit in cache.
+chunks at a time as fit in cache. All of this is where the vectors are; the host looks up known answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 
 import numpy as np
 import torch
@@ -20,13 +20,13 @@ from pbgeval.ranking.backend import Backend, backend_for
 from pbgeval.ranking.block import Block, CandidateRows, ChunkLists, Counted, ListCells, NotANumberError, QueryRows
 from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import (
-    NO_CELLS,
     CellIndex,
     are_among,
     competing_scores,
     count_cells,
     count_compared,
     joined,
+    no_cells,
 )
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.exact import decide, signs_of, with_signs
@@ -90,10 +90,10 @@ def _answers_in_lists(
 # True entities and lists of candidates -> the cells where a candidate is the true entity again.
 #
 # Copies are excluded by entity id. Sorting each list finds them in almost linear time. Comparing every candidate with
-# every true entity of a chunk would cost as much as scoring them if lists are long.
+# every true entity of a chunk would cost a CPU as much as scoring them if lists are long; a GPU does it in two calls.
 
 
-def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tuple[Tensor, Tensor]:
+def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> CellIndex:
     """Return (query, candidate) of every copy of a query's true entity in its chunk's list, in that order.
 
     Queries are numbered through all chunks (b * Q + q), candidates within their list.
@@ -104,6 +104,27 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
         num_batch: Q if the list begins with the true entities (query q's own entry, candidate q, is then not
             reported), else 0.
     """
+    find = copies_by_sorting if candidate_BC.device.type == "cpu" else copies_by_comparison
+    return find(true_BQ, candidate_BC, num_batch)
+
+
+def copies_by_comparison(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> CellIndex:
+    """Do as `copies_of_true`, by comparing every candidate with every true entity of its chunk."""
+    num_queries, list_length = true_BQ.shape[1], candidate_BC.shape[1]
+    step = max(sizes_on(true_BQ.device).list_cells // max(num_queries * list_length, 1), 1)
+    parts = []
+    for start in range(0, true_BQ.shape[0], step):
+        chunks = slice(start, start + step)
+        is_copy_BQC = true_BQ[chunks, :, None] == candidate_BC[chunks, None, :]
+        if num_batch:
+            is_copy_BQC.diagonal(dim1=1, dim2=2).fill_(False)
+        query, candidate = is_copy_BQC.flatten(0, 1).nonzero(as_tuple=True)
+        parts.append((query + start * num_queries if start else query, candidate))
+    return parts[0] if len(parts) == 1 else reduce(joined, parts)
+
+
+def copies_by_sorting(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> CellIndex:
+    """Do as `copies_of_true`, on the CPU."""
     num_queries = true_BQ.shape[1]
     entries_BC = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
 
@@ -149,34 +170,39 @@ def make_list(
     group: Group,
     block: ChunkBlock,
     side: Side,
+    true_BQ: Tensor,
     settings: PassSettings,
-    auc_words_ED: np.ndarray | None,
+    auc_words_ED: Tensor | None,
 ) -> CandidateList:
-    """Draw the candidates of a block's chunks on one side, and find their copies and AUC cells."""
+    """Draw the candidates of a block's chunks on one side, and find their copies and AUC cells.
+
+    All of it is on the device of the true entities, which `true_BQ` names.
+    """
     table = group.tables[side]
     num_chunks, num_queries = block.rows_BQ.shape
     num_draws = 0 if table.featurized else block.num_words  # features cannot be drawn
-    true_BQ = group.ids_E[side][block.rows_BQ]
     parts = [true_BQ] if block.num_batch else []
     if num_draws:
         stream = DrawStream.of(settings.seed, *group.origin.place, side)
-        words = [stream.words(word, chunks * num_draws) for word, chunks in block.runs]
-        words_BN = np.concatenate(words).reshape(num_chunks, num_draws)
-        parts.append(torch.from_numpy(uniform_below(words_BN[:, : block.num_draws], table.num_rows)))
+        words = [stream.words_on(true_BQ.device, word, chunks * num_draws) for word, chunks in block.runs]
+        words_BN = (words[0] if len(words) == 1 else torch.cat(words)).view(num_chunks, num_draws)
+        parts.append(uniform_below(words_BN[:, : block.num_draws], table.num_rows))
         if block.num_degree:
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
-    copies = NO_CELLS if settings.lists.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
+    has_copies = not settings.lists.pbg_semantics
+    copies = copies_of_true(true_BQ, ids_BC, block.num_batch) if has_copies else no_cells(ids_BC.device)
     auc = None
     if auc_words_ED is not None:
-        words_QD = auc_words_ED[block.rows_BQ.flatten().numpy()]
+        words_QD = block.of_edges(auc_words_ED)
         query, candidate = settings.auc.cells(words_QD, ids_BC.shape[1])
         competes = (
             (candidate != query % num_queries) | (block.num_batch == 0)
             if settings.lists.pbg_semantics
             else ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
         )
-        auc = (query[competes], candidate[competes]), settings.auc.true_is_kept(words_QD)
+        kept = competes.nonzero().squeeze(1)
+        auc = (query[kept], candidate[kept]), settings.auc.true_is_kept(words_QD)
     return CandidateList(ids_BC, copies, auc)
 
 
@@ -190,7 +216,8 @@ class ChunkPart:
     group: Group
     block: ChunkBlock
     hidden: Side
-    rows_BQ: Tensor  # position of each query's edge in the unit
+    rows_BQ: Tensor  # position of each query's edge in the unit, on the CPU; all else is where the vectors are
+    true_BQ: Tensor
     ids_BC: Tensor
     copies: CellIndex  # cells that hold the query's true entity again
     excluded: CellIndex  # cells that never compete: copies of the true entity, entities that may not compete
@@ -202,21 +229,28 @@ class ChunkPart:
 
     @classmethod
     def select(
-        cls, group: Group, block: ChunkBlock, hidden: Side, candidates: CandidateList, chunks: slice
+        cls,
+        group: Group,
+        block: ChunkBlock,
+        hidden: Side,
+        true_BQ: Tensor,
+        candidates: CandidateList,
+        chunks: slice,
     ) -> ChunkPart:
         """Take some chunks of a block, and find their cells."""
-        rows_BQ, ids_BC = block.rows_BQ[chunks], candidates.ids_BC[chunks]
+        rows_BQ, true_BQ, ids_BC = block.rows_BQ[chunks], true_BQ[chunks], candidates.ids_BC[chunks]
         num_queries = rows_BQ.numel()
         queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
-        copies = _cells_of_queries(candidates.copies, queries)
+        is_whole = num_queries == block.rows_BQ.numel()
+        copies = candidates.copies if is_whole else _cells_of_queries(candidates.copies, queries)
         excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies)
         inside_Q = None
         if group.competition.sets is not None:
             rel_Q, true_Q = group.edges.rel[rows_BQ].flatten(), group.ids_E[hidden][rows_BQ].flatten()
-            inside_Q = torch.from_numpy(group.may_compete(hidden, rel_Q.numpy(), true_Q.numpy()))
+            inside_Q = torch.from_numpy(group.may_compete(hidden, rel_Q.numpy(), true_Q.numpy())).to(ids_BC.device)
         sampled, true_is_sampled_Q = None, inside_Q
         if candidates.auc is not None:
-            sampled = _cells_of_queries(candidates.auc[0], queries)
+            sampled = candidates.auc[0] if is_whole else _cells_of_queries(candidates.auc[0], queries)
             true_is_sampled_Q = candidates.auc[1][queries]
             if inside_Q is not None:
                 true_is_sampled_Q = true_is_sampled_Q & inside_Q
@@ -227,6 +261,7 @@ class ChunkPart:
             block,
             hidden,
             rows_BQ,
+            true_BQ,
             ids_BC,
             copies=copies,
             excluded=excluded,
@@ -239,7 +274,7 @@ class ChunkPart:
     @property
     def known(self) -> CellIndex:
         """The cells that the filter of the filtered metrics removes."""
-        return self.left_out[0] if self.left_out else NO_CELLS
+        return self.left_out[0] if self.left_out else no_cells(self.ids_BC.device)
 
     @property
     def read(self) -> tuple[CellIndex, Tensor]:
@@ -247,8 +282,10 @@ class ChunkPart:
 
         A place counts the sampled cells first, then the cells that the time-aware filter removes.
         """
-        sampled = NO_CELLS if self.sampled is None else self.sampled
-        return _by_query(sampled, self.left_out[1]) if self.left_out[1:] else (sampled, NO_CELLS[0])
+        sampled = no_cells(self.ids_BC.device) if self.sampled is None else self.sampled
+        if not self.left_out[1:]:
+            return sampled, sampled[0].new_empty(0)
+        return _by_query(sampled, self.left_out[1])
 
     def split(self, read_P: Tensor, order_P: Tensor) -> tuple[Tensor, Tensor]:
         """Split the scores of the cells of `read` into those of the sampled and of the time-filtered cells."""
@@ -268,7 +305,7 @@ class ChunkPart:
     @cached_property
     def never_competing(self) -> CellIndex:
         """The excluded cells, and each query's own cell if the list begins with the true entities."""
-        query = torch.arange(self.rows_BQ.numel() if self.block.num_batch else 0)
+        query = torch.arange(self.rows_BQ.numel() if self.block.num_batch else 0, device=self.ids_BC.device)
         return joined((query, query % self.rows_BQ.shape[1]), self.excluded)
 
 
@@ -281,7 +318,8 @@ def _by_query(some: CellIndex, others: CellIndex) -> tuple[CellIndex, Tensor]:
 
 def _cells_of_queries(cells: CellIndex, queries: slice) -> CellIndex:
     """Return the cells of a range of queries, renumbered from its start; `cells` is ordered by query."""
-    first, last = cells[0].numpy().searchsorted((queries.start, queries.stop)).tolist()
+    limits = torch.tensor([queries.start, queries.stop], device=cells[0].device)
+    first, last = torch.searchsorted(cells[0], limits).tolist()
     return cells[0][first:last] - queries.start, cells[1][first:last]
 
 
@@ -289,21 +327,24 @@ def _special(
     group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: CellIndex
 ) -> tuple[CellIndex, list[CellIndex]]:
     """Return the cells that never compete, and the other cells that each filter removes."""
-    sets, list_BC = group.competition.sets, ids_BC.numpy()
-    excluded, excluded_QC = copies, None
+    sets, filters = group.competition.sets, group.competition.filters
+    excluded, excluded_QC, device = copies, None, ids_BC.device
+    if sets is None and not filters:
+        return excluded, []
+    list_BC = ids_BC.cpu().numpy()
     if sets is not None:
         excluded_BQC = ~group.may_compete(hidden, group.edges.rel[rows_BQ].numpy()[:, :, None], list_BC[:, None, :])
         excluded_QC = excluded_BQC.reshape(-1, list_BC.shape[1])
-        query, candidate = map(torch.from_numpy, np.nonzero(excluded_QC))
+        query, candidate = (torch.from_numpy(index).to(device) for index in np.nonzero(excluded_QC))
         excluded, _ = _by_query(copies, (query, candidate))
     left_out = []
-    for known in [known_by_side[hidden] for known_by_side in group.competition.filters]:
+    for known in [known_by_side[hidden] for known_by_side in filters]:
         key_BQ, true_BQ = known.key_E[rows_BQ.numpy()], group.ids_E[hidden][rows_BQ].numpy()
         special = known_cells(key_BQ, true_BQ, list_BC, known.answers)
         if excluded_QC is not None:
             competes = ~excluded_QC[special]
             special = special[0][competes], special[1][competes]
-        left_out.append((torch.from_numpy(special[0]), torch.from_numpy(special[1])))
+        left_out.append((torch.from_numpy(special[0]).to(device), torch.from_numpy(special[1]).to(device)))
     return excluded, left_out
 
 
@@ -323,7 +364,8 @@ def score_chunks(
         UnrankableError: a score is not a number.
     """
     query_Q = torch.arange(part.rows_BQ.numel())
-    own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
+    on_device_Q = torch.arange(part.rows_BQ.numel(), device=part.ids_BC.device)
+    own_Q = on_device_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(on_device_Q, -1)
     true = _true(part, query_BQD, candidate_BCD, backend)
     queries = QueryRows(query_BQD, query_Q, true, backend.exact_comparator, each_own=True)
     candidates = CandidateRows(candidate_BCD, backend.exact_comparator)
@@ -392,8 +434,7 @@ def _true(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Ba
     if part.block.num_batch and backend.exact_comparator is None:
         return None
     query_QD = query_BQD.flatten(0, 1)
-    rows_Q = part.rows_BQ.flatten()
-    ids_Q = part.group.ids_E[part.hidden][rows_Q]
+    ids_Q = part.true_BQ.flatten()
     if part.block.num_batch:
         true_QD = candidate_BCD[:, : part.block.num_batch].flatten(0, 1)
     else:
@@ -401,7 +442,7 @@ def _true(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Ba
     if backend.exact_comparator is not None:
         return ExactTrue.from_pairs(backend.exact_comparator, query_QD, true_QD)
     true_Q = backend.pairs(query_QD, true_QD)
-    cells = rows_Q.numpy(), ids_Q.numpy()
+    cells = part.rows_BQ.flatten().numpy(), ids_Q.cpu().numpy()
     refuse_nan_of_pairs(
         backend.comparator, (query_QD, true_QD), true_Q, cells, partial(part.group.nan_score, part.hidden)
     )
@@ -434,20 +475,21 @@ def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: 
 
 def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return all competitors' scores of the ranked queries, the query of each, and whether each is a known answer's."""
-    competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
+    competes_QC = torch.ones_like(scores_QC, dtype=torch.bool)
     if part.true_is_sampled_Q is not None:
         competes_QC &= part.true_is_sampled_Q.unsqueeze(1)
     competes_QC[part.never_competing] = False
     return competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None)
 
 
-def _chunk_lists(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]) -> ChunkLists:
+def _chunk_lists(
+    group: Group, block: ChunkBlock, true: Mapping[Side, Tensor], lists: Mapping[Side, CandidateList]
+) -> ChunkLists:
     """Return a block's lists in the form for a backend that gathers the rows itself."""
-    own = {side: group.ids_E[side][block.rows_BQ] for side in ENDS}
     return ChunkLists(
         group.relation.scorer,
         group.tables,
-        ids={side: lists[side].ids_BC if side in lists else own[side] for side in ENDS},
+        ids={side: lists[side].ids_BC if side in lists else true[side] for side in ENDS},
         hidden=tuple(lists),
         rel_BQ=group.rel(block.rows_BQ),
         shape=block.rows_BQ.shape,
@@ -459,23 +501,25 @@ def count_sampled(
     group: Group,
     block: ChunkBlock,
     settings: PassSettings,
-    auc_words: dict[Side, np.ndarray | None],
+    auc_words: dict[Side, Tensor | None],
     tallies: dict[Side, SideTally],
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
-    lists = {side: make_list(group, block, side, settings, auc_words[side]) for side in settings.sides}
-    num_chunks, num_queries = block.rows_BQ.shape
     table, keeps_scores = group.tables[Side.LHS], settings.loss is not None or settings.auc.exact
+    true = {side: block.of_edges(group.ids_E[side]).view(block.rows_BQ.shape).to(table.device) for side in ENDS}
+    lists = {side: make_list(group, block, side, true[side], settings, auc_words[side]) for side in settings.sides}
+    num_chunks, num_queries = block.rows_BQ.shape
     backend = backend_for(
         group.relation.scorer, table.device, group.relation.dtype, keeps_scores=keeps_scores, num_cells=0
     )
     parts: dict[Side, ChunkPart] = {}
 
     def cells_of(side: Side) -> ListCells:
-        parts[side] = part = ChunkPart.select(group, block, side, lists[side], slice(0, num_chunks))
+        whole = slice(0, num_chunks)
+        parts[side] = part = ChunkPart.select(group, block, side, true[side], lists[side], whole)
         return ListCells(part.excluded, part.known, part.read[0], part.true_is_sampled_Q)
 
-    found = backend.count_lists(_chunk_lists(group, block, lists), cells_of)
+    found = backend.count_lists(_chunk_lists(group, block, true, lists), cells_of)
     if found is not None:
         for hidden, counted in found.items():
             part, in_time = parts[hidden], None
@@ -489,12 +533,12 @@ def count_sampled(
         chunks = slice(start, min(start + step, num_chunks))
         rows = {side: _rows(group, side, candidates.ids_BC[chunks]) for side, candidates in lists.items()}
         for hidden, candidates in lists.items():
-            part = ChunkPart.select(group, block, hidden, candidates, chunks)
+            part = ChunkPart.select(group, block, hidden, true[hidden], candidates, chunks)
             known = hidden.other
             known_BQD = (
                 rows[known][:, : block.num_batch]  # that side's list begins with these rows
                 if known in rows and block.num_batch
-                else _rows(group, known, group.ids_E[known][part.rows_BQ])
+                else _rows(group, known, true[known][chunks])
             )
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
             scored = score_chunks(
@@ -518,18 +562,25 @@ def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
 def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
     """Add the results of the queries whose true entity may compete to the tally."""
     counts, true_Q, (competing, competing_query, is_known), loss_Q = scored
-    rows_Q = part.rows_BQ.flatten()
-    kept: Tensor | slice = slice(None) if part.inside_Q is None else part.inside_Q
-    num_kept, copies = rows_Q[kept].numel(), part.copies[0]
+    rows_Q, inside_Q, copies = part.rows_BQ.flatten(), part.inside_Q, part.copies[0]
+
+    def rows_of(query: Tensor | slice) -> Tensor | None:
+        """Return the positions of edges whose clusters are asked for."""
+        if not tally.has_clusters:
+            return None
+        return rows_Q[query if isinstance(query, slice) else query.cpu()]
+
+    kept: Tensor | slice = slice(None) if inside_Q is None else inside_Q
+    kept_rows_Q = rows_Q if inside_Q is None else rows_Q[inside_Q.cpu()]
     tops_up = part.block.num_topped_up > 0 and not part.group.tables[part.hidden].featurized
     tally.add_queries(
-        rows_Q[kept],
-        counts.select(kept),
+        kept_rows_Q,
+        counts if inside_Q is None else counts.select(inside_Q),
         loss_Q=None if loss_Q is None else loss_Q[kept],
-        num_outside=rows_Q.numel() - num_kept,
-        num_short_lists=num_kept if tops_up else 0,
-        num_excluded=copies.numel() if part.inside_Q is None else int(part.inside_Q[copies].sum()),
+        num_outside=rows_Q.numel() - kept_rows_Q.numel(),
+        num_short_lists=kept_rows_Q.numel() if tops_up else 0,
+        num_excluded=copies.numel() if inside_Q is None else int(inside_Q[copies].sum()),
     )
     sampled: Tensor | slice = slice(None) if part.true_is_sampled_Q is None else part.true_is_sampled_Q
-    tally.add_true_scores(true_Q[sampled], rows_Q[sampled])
-    tally.add_scores(competing, rows_Q[competing_query], is_known)
+    tally.add_true_scores(true_Q[sampled], rows_of(sampled))
+    tally.add_scores(competing, rows_of(competing_query), is_known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -47,30 +48,43 @@ class SideTally:
     def add_queries(self, rows_Q: Tensor, counts: QueryCounts, loss_Q: Tensor | None = None, **numbers: int) -> None:
         """Add queries whose counts are complete; arguments are those of `SideResult`, and its numbers by name."""
         self._rows.append(rows_Q)
-        self._counts.append(counts.cpu())
+        self._counts.append(counts)
         self._numbers.update(numbers)
         if loss_Q is not None:
             self._losses.append(loss_Q.cpu())
 
-    def add_true_scores(self, true: Tensor, rows: Tensor) -> None:
+    @property
+    def has_clusters(self) -> bool:
+        """Whether scores that are added must come with the positions of their edges."""
+        return self._cluster_E is not None
+
+    def add_true_scores(self, true: Tensor, rows: Tensor | None) -> None:
         """Add scores of true entities to the pools of the AUC; `rows` are the positions of their edges."""
         self._raw.true.append(share_of(self._pooled(true, rows), self._share))
 
-    def add_scores(self, competing: Tensor, rows: Tensor, known: Tensor | None = None) -> None:
+    def add_scores(self, competing: Tensor, rows: Tensor | None, known: Tensor | None = None) -> None:
         """Add scores of competitors to the pools; `known` tells which are of known answers (None: no filter)."""
         pooled = self._pooled(competing, rows)
         self._raw.competing.append(share_of(pooled, self._share))
         if known is not None:
             self._unknown.append(share_of(pooled[~known.cpu().numpy()], self._share))
 
-    def _pooled(self, scores: Tensor, rows: Tensor) -> np.ndarray:
+    def _pooled(self, scores: Tensor, rows: Tensor | None) -> np.ndarray:
         images = sortable_int32(scores.float().cpu())
-        return with_clusters(images, None if self._cluster_E is None else self._cluster_E[rows.cpu().numpy()])
+        if self._cluster_E is None:
+            return images
+        assert rows is not None, "clusters are those of edges"
+        return with_clusters(images, self._cluster_E[rows.cpu().numpy()])
 
     def finish(self, *, filtered: bool) -> SideResult:
+        # On a GPU most blocks of a unit are counted one after the other.
+        by_device = groupby(self._counts, lambda counts: counts.raw.better_Q.device)
+        counts = [QueryCounts.concatenate([*parts]).cpu(filtered=filtered) for _, parts in by_device]
         return SideResult(
-            rows_Q=torch.cat([torch.empty(0, dtype=torch.int64), *self._rows]),
-            counts=QueryCounts.concatenate(self._counts),
+            rows_Q=self._rows[0]
+            if len(self._rows) == 1
+            else torch.cat([torch.empty(0, dtype=torch.int64), *self._rows]),
+            counts=QueryCounts.concatenate(counts),
             raw_pool=self._raw,
             filtered_pool=ScorePool(self._raw.true, self._unknown) if filtered else ScorePool(),
             loss_Q=torch.cat(self._losses) if self._losses else None,

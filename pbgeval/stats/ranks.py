@@ -168,7 +168,8 @@ class QueryCounts:
     @classmethod
     def unfiltered(cls, raw: RankCounts) -> QueryCounts:
         """Return counts where no answer is known."""
-        return cls(raw, RankCounts.zero(raw.better_Q.numel(), raw.better_Q.device))
+        zero_Q = raw.better_Q.new_zeros(1).expand_as(raw.better_Q)  # of a single number: there may be many queries
+        return cls(raw, RankCounts(zero_Q, zero_Q, zero_Q))
 
     @classmethod
     def concatenate(cls, parts: list[QueryCounts]) -> QueryCounts:
@@ -178,8 +179,16 @@ class QueryCounts:
             return parts[0] if parts else cls.unfiltered(RankCounts.zero(0))
         return cls(*(RankCounts.concatenate(list(of)) for of in zip(*(part._parts for part in parts), strict=True)))
 
-    def cpu(self) -> QueryCounts:
-        return QueryCounts(*(part.cpu() for part in self._parts))
+    def cpu(self, *, filtered: bool = True) -> QueryCounts:
+        """Return the counts on the CPU, by one copy; those of known answers only if `filtered`: else they are zeros.
+
+        On another device no query has 2^31 candidates.
+        """
+        if self.raw.better_Q.device.type == "cpu":
+            return self
+        rows = self.rows() if filtered else torch.stack(self.raw.columns)
+        rows = rows.int().cpu().long()
+        return self.of_rows(rows) if filtered else self.unfiltered(RankCounts(*rows))
 
     def select(self, query: Tensor | slice) -> QueryCounts:
         """Return the counts of some of the queries."""

@@ -21,7 +21,7 @@ from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, mak
 from pbgeval.inputs.partitions import PartitionHolder, beside_blocks, check_held, plan_room
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.metrics.summary import SortedPools, summarise
-from pbgeval.notation import Side, WorkUnit
+from pbgeval.notation import Side, WorkUnit, as_slice
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
@@ -358,19 +358,16 @@ class _UnitResults:
         context.journal.journal.check()
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
-            of_queries = columns.select(rows_Q)
+            of_queries = columns.select(as_slice(rows_Q))
             frequency_Q = None if self.frequencies is None else self.frequencies.look_up(side, unit.bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
             key = GroupKey(unit.path_index, unit.bucket, side)
             add_side(context, self.pending, self.files, key, unit.start + rows_Q, of_queries, result, groups)
-        doubled_Q = torch.cat(
-            [
-                self.pending.headline_counts(result.counts).doubled_rank(RankType(context.inputs.config.headline))
-                for side, result in found.items()
-                if side.is_in("both")
-            ]
-        )
-        return float((2.0 / doubled_Q.double()).mean()) if len(doubled_Q) else None
+        of_ends = [result.counts for side, result in found.items() if side.is_in("both")]
+        num_queries = sum(counts.raw.num_queries for counts in of_ends)
+        rank_type = RankType(context.inputs.config.headline)
+        total = sum(self.pending.sum_of_reciprocal_ranks(counts, rank_type) for counts in of_ends)
+        return total / num_queries if num_queries else None
 
     def _competition(self, unit: WorkUnit, columns: EdgeColumns) -> Competition:
         """Decide which edges of a unit are evaluated, and which entities do not compete."""

@@ -22,7 +22,8 @@ from pbgeval.results.document import RunStats, SideOfEdges
 from pbgeval.stats.cluster_sums import BY_EDGE, BY_KEY, GROUP_BITS, ClusterSums
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
-from pbgeval.stats.ranks import RankCounts
+from pbgeval.stats.rank_types import RankType
+from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.per_edge import PerEdgeFiles
 
@@ -134,6 +135,14 @@ class Record(RunStats):
     def _add_waiting(self) -> None:
         self._begin_to_add()
         self._finish_adding()
+
+    def sum_of_reciprocal_ranks(self, counts: QueryCounts, rank_type: RankType) -> float:
+        """Return the sum over queries that were just added, by the headline's figures."""
+        headline, times = self.headline_counts(counts), None
+        if headline is counts.raw and headline.num_queries >= MAX_WAITING_QUERIES:  # they were added alone
+            headline, times = headline.each_once()
+        reciprocal_Q = 2.0 / headline.doubled_rank(rank_type).double()
+        return float(reciprocal_Q.sum() if times is None else reciprocal_Q @ torch.from_numpy(times).double())
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of int64 (n,), for `add_packed`."""

@@ -73,7 +73,7 @@ def asked(
     kernels = pretend(monkeypatch)
     with PretendDevice():
         check_kernels(DEVICE)  # once in a process: it is no part of a path
-    vars(kernels).update(scores=0, pairs=0, count=0, exact=0)
+    vars(kernels).update(dict.fromkeys(vars(kernels), 0))
     monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)
     with Launches() as counts:
         on_the_device(case, "precision=float32", *overrides)
@@ -87,10 +87,10 @@ def asked(
 
 # Of one bucket, both sides: at most so many launches and synchronisations. They are to become fewer.
 LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
-    ("candidates=sampled", NO_AUC): (170, 55),
-    ("candidates=sampled",): (170, 55),
-    ("candidates=sampled", FILTER): (250, 70),
-    ("candidates=sampled", FILTER, EXACT_AUC): (250, 70),
+    ("candidates=sampled", NO_AUC): (225, 32),
+    ("candidates=sampled",): (225, 32),
+    ("candidates=sampled", FILTER): (315, 54),
+    ("candidates=sampled", FILTER, EXACT_AUC): (275, 54),
     ("candidates=partition", NO_AUC): (150, 50),
     ("candidates=partition",): (150, 50),
     ("candidates=partition", FILTER): (195, 52),
@@ -100,7 +100,7 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=all", NO_AUC, "precision=exact"): (800, 55),
     ("candidates=all", FILTER, "precision=exact"): (950, 74),
     ("candidates=partition", FILTER, "precision=exact"): (950, 72),
-    ("candidates=sampled", FILTER, "precision=exact"): (640, 76),
+    ("candidates=sampled", FILTER, "precision=exact"): (725, 65),
 }
 
 
@@ -130,8 +130,8 @@ def test_a_large_bucket_of_sampled_candidates_takes_few_passes(tmp_path: Path, m
     found = asked(tmp_path, monkeypatch, LARGE_NUM_EDGES, "candidates=sampled", exact_auc=False, graph=LARGE_GRAPH)
 
     print_row(f"candidates=sampled, {LARGE_NUM_EDGES:,} edges", found)
-    assert found.launches <= 700
-    assert found.synchronisations <= 230
+    assert found.launches <= 1030
+    assert found.synchronisations <= 126
 
 
 @pytest.mark.parametrize("candidates", ["sampled", "partition", "all"])

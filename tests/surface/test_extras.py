@@ -263,6 +263,7 @@ def test_an_extra_brings_all_that_it_is_for(name: str, ended: Ended) -> None:
 def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(ended: Ended) -> None:
     assert json.loads(ended.done["imports"].printed) == {
         "pbgeval.scoring.chain_kernels": "triton",
+        "pbgeval.scoring.draw_kernels": "triton",
         "pbgeval.integrations.lightning": "lightning",
         "pbgeval.integrations.pykeen_evaluator": "pykeen",
         "pbgeval.integrations.pykeen_training": "pykeen",

@@ -22,7 +22,7 @@ NUM_SEEDS = 200
 NUM_QUERIES = 1500  # of each length
 
 
-def words(of: AucSampling, seed: int, rows: Sequence[int]) -> np.ndarray | None:
+def words(of: AucSampling, seed: int, rows: Sequence[int]) -> torch.Tensor | None:
     return of.words(seed, (0, Bucket(0, 0)), Side.RHS, np.array(rows, np.int64))
 
 

@@ -59,6 +59,17 @@ def test_tiles_are_read_from_shared_memory_in_full_width(found: dict[str, dict[s
     assert 2 * found[name]["shared_bytes"] <= 227 << 10
 
 
+def test_kernels_of_draws_need_few_registers_and_are_compiled_once() -> None:
+    code = "import json; from tests.compiled_kernels import compiled_draws; print(json.dumps(compiled_draws()))"
+
+    found = json.loads(run_program(sys.executable, "-c", code, TRITON_INTERPRET="0"))
+
+    assert {*found} == {"write_words", "scale_words"}
+    for of in found.values():
+        assert of["registers"] <= 40
+        assert (of["stack_bytes"], of["variants"]) == (0, 1)
+
+
 def test_pairs_are_compiled_once_wherever_they_begin() -> None:
     """Compiling takes about a second, in the middle of a run; `column_ptr` begins anywhere."""
     code = "from tests.compiled_kernels import exact_variants, variants_of_pairs; print(variants_of_pairs())"

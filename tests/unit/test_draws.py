@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.draws import FRACTION, DegreeWeights, DrawStream, uniform_below
+from pbgeval.ranking.draws import CPU, FRACTION, DegreeWeights, DrawStream, fractions, uniform_below
+from tests.examples import examples
 
 # Frozen: these numbers may never change, or results of different versions do not compare.
 FROZEN = [
@@ -44,7 +46,7 @@ def test_frozen_words_and_offsets(of, key, address, expected, size, offsets):
     assert (key, expected, offsets, offsets) == (
         stream.key,
         stream.words(address, len(expected)).tolist(),
-        uniform_below(stream.words(address, len(offsets)), size).tolist(),
+        uniform_below(stream.words_on(CPU, address, len(offsets)), size).tolist(),
         [word * size >> 64 for word in expected],
     )
 
@@ -82,7 +84,49 @@ words_64 = st.sampled_from([0, 1, (1 << 32) - 1, 1 << 32, (1 << 64) - 1]) | st.i
 
 @given(st.lists(words_64, min_size=1), st.integers(1, (1 << 63) - 1))
 def test_words_are_scaled_by_an_exact_multiply_shift(words, size):
-    assert uniform_below(np.array(words, np.uint64), size).tolist() == [word * size >> 64 for word in words]
+    given = torch.from_numpy(np.array(words, np.uint64).view(np.int64))
+
+    assert uniform_below(given, size).tolist() == [word * size >> 64 for word in words]
+    assert given.numpy().view(np.uint64).tolist() == words, "they stay as they are"
+
+
+@given(st.lists(words_64))
+def test_a_fraction_is_the_first_53_bits_of_a_word(words):
+    given = torch.from_numpy(np.array(words, np.uint64).view(np.int64))
+
+    assert fractions(given).tolist() == [(word >> 11) / (1 << 53) for word in words]
+
+
+keys_128 = st.sampled_from([0, 3, (1 << 31) | (1 << 63) | (1 << 95) | (1 << 127), (1 << 128) - 1])
+
+
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])  # interpreted
+@given(keys_128 | st.integers(0, (1 << 128) - 1), st.integers(0, 1 << 50), st.integers(0, 70))
+def test_a_gpu_draws_the_words_of_numpy(kernel_device, key, address, count):
+    stream = DrawStream(key)
+
+    found = stream.words_on(torch.device(kernel_device), address, count)
+
+    assert found.device.type == kernel_device
+    assert found.cpu().numpy().view(np.uint64).tolist() == stream.words(address, count).tolist()
+
+
+@pytest.mark.parametrize(("address", "count"), [(0, 4 * 256), (3, 4 * 256), ((1 << 34) - 6, 2000), (7, 0)])
+def test_a_gpu_draws_the_words_of_numpy_in_several_programs(kernel_device, address, count):
+    stream = DrawStream.named("test")
+
+    found = stream.words_on(torch.device(kernel_device), address, count).cpu().numpy()
+
+    np.testing.assert_array_equal(found.view(np.uint64), stream.words(address, count))
+
+
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])  # interpreted
+@given(st.lists(words_64), st.integers(1, 300) | st.integers(1, (1 << 63) - 1))
+def test_a_gpu_scales_words_as_a_cpu_does(kernel_device, words, size):
+    given = torch.from_numpy(np.array(words, np.uint64).view(np.int64)).to(kernel_device)
+
+    assert uniform_below(given, size).tolist() == [word * size >> 64 for word in words]
+    assert uniform_below(given[1:], size).tolist() == [word * size >> 64 for word in words[1:]]
 
 
 @pytest.mark.parametrize(("power", "unit"), [(1.0, 1), (2.0, 1), (0.5, FRACTION), (0.75, FRACTION)])
@@ -90,4 +134,6 @@ def test_entities_weigh_their_degree_to_a_power_and_an_integral_one_is_exact(pow
     degrees = np.array([4, 1, 9, 4, 1_000_000])
     weights = DegreeWeights.of_degrees(np.arange(5), degrees, power, "all")
 
-    assert np.diff(weights.cumulative_P, prepend=0).tolist() == [round(int(of) ** power * unit) for of in degrees]
+    assert np.diff(weights.cumulative_P.numpy(), prepend=0).tolist() == [
+        round(int(of) ** power * unit) for of in degrees
+    ]
