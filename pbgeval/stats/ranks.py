@@ -15,7 +15,7 @@ from typing import Any, Generic
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.stats.keyed_sums import KeyedSums
@@ -33,6 +33,7 @@ class RankCounts:
     better_Q: Tensor  # int64: competitors that score strictly higher than the true entity
     tied_Q: Tensor  # int64: competitors that score exactly the same
     num_competitors_Q: Tensor  # int64: all competitors, the true entity not among them
+    found_repeated: RepeatedCounts | None = field(default=None, kw_only=True)  # by a GPU; None: look for them
 
     @property
     def columns(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -82,8 +83,8 @@ class RankCounts:
         Of a hundred sampled competitors a rank has few values, so statistics of many queries are those of few counts.
         """
         num_queries = self.better_Q.numel()
-        if num_queries < MIN_REPEATED or self.better_Q.device.type != "cpu":
-            return None
+        if self.found_repeated is not None or num_queries < MIN_REPEATED or self.better_Q.device.type != "cpu":
+            return self.found_repeated
         columns = [column.numpy() for column in self.columns]
         lowest, widths = zip(*((int(of.min()), int(of.max()) - int(of.min()) + 1) for of in columns), strict=True)
         if math.prod(widths) > CODES_PER_QUERY * num_queries:
@@ -92,14 +93,37 @@ class RankCounts:
         times_C = np.bincount(code_Q)
         codes_D = np.flatnonzero(times_C)
         index_C = np.cumsum(times_C > 0) - 1
-        counts = RankCounts(
-            *(torch.from_numpy(of + low) for of, low in zip(np.unravel_index(codes_D, widths), lowest, strict=True))
-        )
-        return RepeatedCounts(counts, times_C[codes_D], index_C[code_Q])
+        return RepeatedCounts(_counts_of_codes(codes_D, widths, lowest), times_C[codes_D], index_C[code_Q])
+
+    def from_device(self) -> RankCounts:
+        """Return counts of another device, where no query has 2^31 candidates, on the CPU.
+
+        If many queries share few counts, each of these is copied once, and which of them each query has.
+        """
+        columns_3Q = torch.stack(self.columns)
+        if self.num_queries >= MIN_REPEATED:
+            lowest, highest = torch.stack(columns_3Q.aminmax(dim=1)).tolist()
+            widths = tuple(high - low + 1 for low, high in zip(lowest, highest, strict=True))
+            if math.prod(widths) <= CODES_PER_QUERY * self.num_queries:
+                code_Q = torch.zeros_like(self.better_Q)
+                for column_Q, low, width in zip(self.columns, lowest, widths, strict=True):
+                    code_Q = code_Q * width + (column_Q - low)
+                codes_D, index_Q, times_D = torch.unique(code_Q, return_inverse=True, return_counts=True)
+                codes, times = torch.stack([codes_D, times_D]).cpu().numpy()
+                counts, index_Q = _counts_of_codes(codes, widths, lowest), index_Q.int().cpu().long()
+                repeated = RepeatedCounts(counts, times, index_Q.numpy())
+                return RankCounts(*counts.select(index_Q).columns, found_repeated=repeated)
+        return RankCounts(*columns_3Q.int().cpu().long())
 
     def each_once(self) -> tuple[RankCounts, np.ndarray | None]:
         """Return the counts that occur and how often each does, int64; None: each stands for itself."""
         return (self, None) if self.repeated is None else (self.repeated.counts, self.repeated.times_D)
+
+
+def _counts_of_codes(codes_D: np.ndarray, widths: tuple[int, ...], lowest: Sequence[int]) -> RankCounts:
+    """Return the counts that numbers stand for: places in a table, whose axes begin with the lowest counts."""
+    places = np.unravel_index(codes_D, widths)
+    return RankCounts(*(torch.from_numpy(of + low) for of, low in zip(places, lowest, strict=True)))
 
 
 @frozen(eq=False)
@@ -180,15 +204,10 @@ class QueryCounts:
         return cls(*(RankCounts.concatenate(list(of)) for of in zip(*(part._parts for part in parts), strict=True)))
 
     def cpu(self, *, filtered: bool = True) -> QueryCounts:
-        """Return the counts on the CPU, by one copy; those of known answers only if `filtered`: else they are zeros.
-
-        On another device no query has 2^31 candidates.
-        """
+        """Return the counts on the CPU, as `from_device`; those of known answers are zeros unless `filtered`."""
         if self.raw.better_Q.device.type == "cpu":
             return self
-        rows = self.rows() if filtered else torch.stack(self.raw.columns)
-        rows = rows.int().cpu().long()
-        return self.of_rows(rows) if filtered else self.unfiltered(RankCounts(*rows))
+        return self.of_rows(self.rows().int().cpu().long()) if filtered else self.unfiltered(self.raw.from_device())
 
     def select(self, query: Tensor | slice) -> QueryCounts:
         """Return the counts of some of the queries."""

@@ -62,3 +62,23 @@ def test_ranks_that_are_all_different_are_left_alone():
 
     assert counts.repeated is None
     assert RankCounts(better_Q[:100] % 3, 0 * better_Q[:100], better_Q[:100] * 0 + 5).repeated is None
+
+
+@given(queries, st.sampled_from([0, 1, 64]))
+def test_counts_come_from_a_device_with_what_they_share(of, codes_per_query):
+    counts = counts_of([query[1:] for query in of])
+
+    with looking_for_repeats(1, codes_per_query):
+        found, expected = counts.from_device(), counts.repeated
+
+        assert [of.tolist() for of in found.columns] == [of.tolist() for of in counts.columns]
+        assert {of.dtype for of in found.columns} == {torch.int64}
+        assert (found.repeated is None) is (expected is None)
+        if expected is not None:
+            assert [of.tolist() for of in found.repeated.counts.columns] == [
+                of.tolist() for of in expected.counts.columns
+            ]
+            for name in ("times_D", "index_Q"):
+                of_found, of_expected = getattr(found.repeated, name), getattr(expected, name)
+                np.testing.assert_array_equal(of_found, of_expected)
+                assert of_found.dtype == of_expected.dtype
