@@ -57,7 +57,7 @@ from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.report import Report, report_of
-from pbgeval.results.output import DEFAULT_OUTPUTS, OutputDirectory, digest_of, send_to_tensorboard
+from pbgeval.results.output import DEFAULT_OUTPUTS, OutputDirectory, digest_in, digest_of, send_to_tensorboard
 from pbgeval.results.recompute import with_sections
 from pbgeval.results.result import METRICS, Result
 from pbgeval.results.sending import check_url, refuse_another_result, send_result
@@ -70,6 +70,7 @@ from pbgeval.worker.context import Work
 from pbgeval.worker.run import do_work, what_is_done, work_as_local_worker
 
 ROWS_PER_PROCESS = 1 << 17  # candidates for which a further process is started by default
+DIGEST_LENGTHS = (4, 8, 32)  # hex digits of a run's digest in the name of its folder: the first that is free
 
 
 @frozen
@@ -123,9 +124,9 @@ def evaluate(
         model: a model to use instead of a checkpoint: a path that the key `model` could have, or a `Scorer`, for
             example from `edge_scorer`.
         edges: edges to use instead of `edge_paths` (`Edges`: with known ones).
-        output: folder for the result. Default: results/<config name>-<digest> in the working directory; for a model or
-            edges in memory, nothing is written. A URL of object storage: the result is copied there when it is
-            complete, from the default folder.
+        output: folder for the result. Default: a folder in results/ in the working directory, named after the config
+            and what was done, for example results/eval-all-filtered-3627; for a model or edges in memory, nothing is
+            written. A URL of object storage: the result is copied there when it is complete, from the default folder.
         workers: number of local processes. Default: one for each GPU that torch sees; without a GPU, as many as cores,
             the config's `workers` and the work allow.
         device: auto, cpu or cuda.
@@ -436,7 +437,24 @@ def in_buckets(config: EvalConfig, output: Path | None, observer: Observer) -> A
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
-    return DEFAULT_OUTPUTS / f"{config.name}-{digest_of(provenance)[:8]}"
+    """Return where a run goes by default: the folder that it has, or one that no other run has.
+
+    The digest makes the name unique. It is short, for people; where another run has the name, it is longer.
+    """
+    digest, done = digest_of(provenance), f"{_policy_of(config)}-{'filtered' if config.filtered else 'raw'}"
+    folders = [DEFAULT_OUTPUTS / f"{config.name}-{done}-{digest[:length]}" for length in DIGEST_LENGTHS]
+    held = [digest_in(folder) for folder in folders]
+    own = [folder for folder, its_digest in zip(folders, held, strict=True) if its_digest == digest]
+    free = [folder for folder, its_digest in zip(folders, held, strict=True) if its_digest is None]
+    return [*own, *free, *folders][0]
+
+
+def _policy_of(config: EvalConfig) -> str:
+    """Return which candidates compete, in a word."""
+    if config.candidate_path is not None:
+        return "lists"
+    policies = {config.candidates_of(relation) for relation in config.relations}
+    return policies.pop() if len(policies) == 1 else "mixed"
 
 
 # URLs and files of edges by name in a group: each host copies objects once, worker 0 makes buckets of the files.

@@ -112,7 +112,8 @@ OutputFolder = Annotated[
         "--output",
         "-o",
         metavar="DIR",
-        help="Output directory, or a URL (s3://bucket/result) to copy it to [default: results/CONFIG-DIGEST].",
+        help="Output directory, or a URL (s3://bucket/result) to copy it to [default: results/CONFIG-CANDIDATES-FILTER-"
+        "DIGEST].",
     ),
 ]
 Workers = Annotated[

@@ -103,6 +103,16 @@ def digest_of(provenance: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(provenance, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
+def digest_in(folder: Path) -> str | None:
+    """Return the digest of the run whose output directory this is; None: of none, or it cannot be read."""
+    try:
+        document = Result.read(folder).document
+    except OutputError:
+        return None
+    digest = (document.get("provenance") or {}).get("digest")
+    return digest if isinstance(digest, str) else None
+
+
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Return the keys whose values differ, in order."""
     return sorted(key for key in {*a, *b} if a.get(key) != b.get(key))

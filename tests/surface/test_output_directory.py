@@ -16,7 +16,7 @@ from pbgeval.cluster.team import Team
 from tests.conftest import has_root_and_apt
 from tests.examples import crossed
 from tests.kit.case import TinyCase
-from tests.kit.commands import metrics_of, numbers_of, run_command, snapshot, umask, writes_nothing
+from tests.kit.commands import flags, metrics_of, numbers_of, run_command, snapshot, umask, writes_nothing
 
 OUR_FILES = {
     *("metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"),
@@ -44,9 +44,7 @@ def test_a_bug_in_a_group_leaves_it_to_the_next_run(case: TinyCase, monkeypatch:
     assert run_command(case, "--quiet", "--output", "output").status == 0
 
 
-def test_by_default_it_is_in_the_working_directory_and_named_after_config_and_digest(
-    case: TinyCase, tmp_path: Path
-) -> None:
+def test_by_default_it_is_in_the_working_directory_and_named_by_what_was_done(case: TinyCase, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with writes_nothing(case.root):
@@ -54,7 +52,51 @@ def test_by_default_it_is_in_the_working_directory_and_named_after_config_and_di
 
     (output,) = (elsewhere / "results").iterdir()
     digest = metrics_of(output)["provenance"]["digest"]
-    assert (f"eval-{digest[:8]}", 32) == (output.name, len(digest))
+    assert (f"eval-mixed-raw-{digest[:4]}", 32) == (output.name, len(digest))
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["candidates=all", "filter_paths=edges"], "all-filtered"),
+        (["candidates=partition", "train_paths=edges"], "partition-filtered"),
+        (["candidates=sampled"], "sampled-raw"),
+    ],
+)
+def test_its_name_tells_candidates_and_filter(case: TinyCase, settings: list[str], told: str) -> None:
+    assert run_command(case, "--workers", "1", "--quiet", *flags(settings)).status == 0
+
+    (output,) = (case.root / "results").iterdir()
+    digest = metrics_of(output)["provenance"]["digest"]
+    assert output.name == f"eval-{told}-{digest[:4]}"
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_run_whose_name_another_has_gets_a_longer_one_and_finds_it_again(case: TinyCase, complete: bool) -> None:
+    def evaluated(*arguments: str) -> str:
+        done = run_command(case, "--workers", "1", *arguments)
+        assert done.status == 0
+        return done.err
+
+    evaluated()
+    (output,) = (case.root / "results").iterdir()
+    document = metrics_of(output)
+    digest = document["provenance"]["digest"]
+    document["provenance"]["digest"] = digest[:4] + "f" * 28  # of another run, whose name begins alike
+    (output / "metrics.json").write_text(json.dumps(document | {"complete": complete}))
+    others = snapshot(output)
+    evaluated()
+    evaluated("--overwrite")
+    again = evaluated()
+
+    longer = f"{output.name[:-4]}{digest[:8]}"
+    assert {path.name for path in (case.root / "results").iterdir()} == {output.name, longer}
+    assert again.startswith(f"results/{longer}: already complete")
+    assert snapshot(output) == others
+    output.rename(case.root / "elsewhere")
+    assert evaluated().startswith(f"results/{longer}: already complete")  # though the short name is free now
 
 
 def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) -> None:
