@@ -57,6 +57,7 @@ from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.report import Report, report_of
+from pbgeval.report.summary import summary_of
 from pbgeval.results.output import DEFAULT_OUTPUTS, OutputDirectory, digest_in, digest_of, send_to_tensorboard
 from pbgeval.results.recompute import with_sections
 from pbgeval.results.result import METRICS, Result
@@ -392,7 +393,7 @@ def _conclude(outcome: Result | EvalError | None, output: OutputDirectory, work:
     if work.protocol.saves_ranks:
         for path_index, edges in work.inputs.edges_in_memory().items():
             edges.save(kept_edges_path(output.path, path_index), output.owner.check)
-    output.write(result)
+    output.write(result, summary_of(result.document))
     try:
         if work.inputs.config.sinks:
             earlier = output.files_of_sinks()

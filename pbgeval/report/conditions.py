@@ -25,7 +25,7 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     warnings = []
     diagnosis, metrics = document["diagnostics"]["both"], document["metrics"]
     ties, candidates = diagnosis.get("mean_num_ties"), diagnosis["num_candidates"]["mean"]
-    if ties and candidates and ties > MUCH_TIED * (candidates - 1):
+    if is_much_tied(document):
         best, worst = (metrics.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in ("optimistic", "pessimistic"))
         so = (
             ""  # where the report does not have it
@@ -58,6 +58,13 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
         ),
     ]
     return [*warnings, *(warning for applies, warning in found if applies)]
+
+
+def is_much_tied(document: Mapping[str, Any]) -> bool:
+    """Tell whether so many candidates tie with the true entity that tie-breaking decides the figures."""
+    diagnosis = document["diagnostics"]["both"]
+    ties, candidates = diagnosis.get("mean_num_ties"), diagnosis["num_candidates"]["mean"]
+    return bool(ties and candidates and ties > MUCH_TIED * (candidates - 1))
 
 
 # The conditions under which the figures of a report hold, in words: which edges, which candidates, which intervals.

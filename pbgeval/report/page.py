@@ -56,6 +56,7 @@ from pbgeval.report.figures import (
 )
 from pbgeval.report.many_runs import ManyRuns, diagram_of, many_tables, many_tiles
 from pbgeval.report.report import Report
+from pbgeval.report.summary import sentence_of
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.results.output import PAGE, PAGE_MARK, refuse_others
@@ -173,6 +174,7 @@ class Page:
     sections: Sequence[Section]
     notice: Notice | None = None
     digest: str = ""
+    lead: str = ""  # what to think, in a sentence
 
     def render(self) -> str:
         """Return the page.
@@ -290,6 +292,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
         sections,
         None if source.is_complete else Notice([_progress(report.document)]),
         (report.document.get("provenance") or {}).get("digest", ""),
+        sentence_of(report.document) if report.document["complete"] else "",
     )
 
 

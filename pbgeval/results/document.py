@@ -39,6 +39,8 @@ from pbgeval.stats.rank_stats import sums_of_groups
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
+SIDES_IN_ORDER = ("both", "head", "tail", "relation")  # as columns of tables are read
+METRICS_IN_ORDER = ("count", "mean_reciprocal_rank", "hits_at_")  # first; the others as they come
 
 
 @frozen(eq=False)
@@ -270,13 +272,41 @@ def _breakdown_tables(stats: RunStats, context: ReportContext) -> dict[str, tupl
     """Return the rows of each table of breakdowns, by name."""
     is_chosen = cache(context.selection.has)  # the same keys in every row
     return {
-        BREAKDOWN_FILES[name].removesuffix(".csv"): tuple(
-            {key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)}
-            for row in breakdown_rows(name, stats.grouped, context.classes, context.sides)
+        BREAKDOWN_FILES[name].removesuffix(".csv"): _in_reading_order(
+            [
+                {key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)}
+                for row in breakdown_rows(name, stats.grouped, context.classes, context.sides)
+            ],
+            context.headline,
         )
         for name in context.breakdowns
         if name in BREAKDOWN_FILES
     }
+
+
+def _in_reading_order(rows: Sequence[Mapping[str, Any]], headline: str) -> tuple[dict[str, Any], ...]:
+    """Return rows of equal keys with the columns that people read first in front.
+
+    First what a row is about, then figures: those of the headline's rank type, then those of other rank types; in each
+    of these both sides, then each side; in each side the number of queries, MRR, hits, then the others.
+    """
+    keys = list(next(iter(rows), {}))
+    rank_types = [headline, *(key.split(".")[1] for key in keys if key.count(".") > 1)]
+
+    def place(key: str) -> tuple[int, int, int]:
+        side, _, rest = key.partition(".")
+        if not rest:  # what a row is about
+            return -1, 0, 0
+        rank_type, _, metric = rest.rpartition(".")
+        first = [at for at, name in enumerate(METRICS_IN_ORDER) if metric.startswith(name)]
+        return (
+            rank_types.index(rank_type or headline),
+            SIDES_IN_ORDER.index(side),
+            (first or [len(METRICS_IN_ORDER)])[0],
+        )
+
+    ordered = sorted(keys, key=place)
+    return tuple({key: row[key] for key in ordered} for row in rows)
 
 
 def _bucket_rows(groups: GroupStats, pools: SortedPools, context: ReportContext) -> tuple[dict[str, Any], ...]:
@@ -302,4 +332,4 @@ def _bucket_rows(groups: GroupStats, pools: SortedPools, context: ReportContext)
                 **{f"both.{key}": value for key, value in metrics.items() if is_shown(key)},
             }
         )
-    return tuple(rows)
+    return _in_reading_order(rows, context.headline)

@@ -73,6 +73,7 @@ def result_line(result: Result, name: str) -> tuple[LoggedRun, int, dict[str, fl
 
 UNIT_LOG = "units.jsonl"  # who computed which unit, and when
 PAGE = "report.html"  # of `kgeval-dist report`
+SUMMARY = "summary.json"  # the headline in a sentence and ten numbers
 LINES = "metrics.jsonl"  # the headline figures in one line
 FILES = "files.txt"  # the paths of all files of a finished result, a line each
 PAGE_MARK = '<meta name="generator" content="kgeval-dist report">'  # as page.html has it
@@ -85,7 +86,7 @@ EARLIER = ".earlier"  # after the name of a directory that a run replaces
 
 FOLDERS = ("ranks", "topk", SINK_FOLDER, JOURNAL, SCRATCH)
 _CSV_FILES = [f"{name}.csv" for name in TABLES]
-RESULT_FILES = [METRICS, RUN, LINES, UNIT_LOG, FILES, *_CSV_FILES]
+RESULT_FILES = [METRICS, RUN, SUMMARY, LINES, UNIT_LOG, FILES, *_CSV_FILES]
 _ENDINGS = {"ranks": (".h5", KEPT_EDGES), "topk": (".h5", ".tsv"), JOURNAL: (".unit", ".jsonl")}  # files of a run
 
 
@@ -128,7 +129,7 @@ def files_of(result: Result) -> list[str]:
     """Return the names of the files and folders of a result's output directory, as they are shown."""
     if result.path is None:
         return []
-    names = (METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER)
+    names = (SUMMARY, METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER)
     return [name for name in names if (result.path / name).exists()]
 
 
@@ -349,8 +350,12 @@ class OutputDirectory:
             remove_if_empty(folder)
         self._put_back()
 
-    def write(self, result: Result) -> None:
+    def write(self, result: Result, summary: Mapping[str, Any]) -> None:
         """Write the result; metrics.json last, so that it vouches for the rest. The directory stays ours.
+
+        Args:
+            result: what was found.
+            summary: the content of summary.json, in the order in which it is read.
 
         Raises:
             IncompleteError: another run has taken over: its result counts.
@@ -363,6 +368,8 @@ class OutputDirectory:
             content = rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows)
             write_atomically(self.path / name, content, check=self.owner.check)
         write_atomically(self.path / RUN, json_text(result.run), check=self.owner.check)
+        told = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
+        write_atomically(self.path / SUMMARY, f"{told}\n", check=self.owner.check)
         write_atomically(
             self.path / LINES, f"{line_of(*result_line(result, self.path.absolute().name))}\n", check=self.owner.check
         )
@@ -370,7 +377,7 @@ class OutputDirectory:
         whole = (line for lines in logs for line in lines if line.endswith(b"}"))  # a writer may have ended in a line
         units = sorted(whole, key=lambda line: json.loads(line)["time"])
         write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in units), check=self.owner.check)
-        written = {METRICS, RUN, LINES, UNIT_LOG, FILES, *tables}
+        written = {METRICS, RUN, SUMMARY, LINES, UNIT_LOG, FILES, *tables}
         per_edge = [name for name in files_below(self.path, FOLDERS) if "/" in name and _is_of_result(name)]
         self.list_files({*written, *per_edge})
         write_atomically(self.path / METRICS, result.to_json(), check=self.owner.check)

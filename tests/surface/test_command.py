@@ -176,7 +176,8 @@ def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> No
     assert [f"{metrics['both.loss']:,.2f}", "–", "–"] == rows["loss"]
     assert "50 edges, unfiltered, each ranked against 6 to 10 candidates" in done.out
     assert done.out.endswith(
-        "output: metrics.json, run.json, buckets.csv, rank_histogram.csv, relations.csv, metrics.jsonl, ranks\n"
+        "output: summary.json, metrics.json, run.json, buckets.csv, rank_histogram.csv, relations.csv, metrics.jsonl, "
+        "ranks\n"
         "make a page with: kgeval-dist report output\n"
     )
 

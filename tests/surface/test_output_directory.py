@@ -20,7 +20,7 @@ from tests.kit.commands import flags, metrics_of, numbers_of, run_command, snaps
 
 OUR_FILES = {
     *("metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"),
-    *("files.txt", "ranks", "run.json"),
+    *("files.txt", "ranks", "run.json", "summary.json"),
 }
 
 

@@ -17,7 +17,7 @@ import pbgeval
 from pbgeval.config.explain import explained_keys
 from pbgeval.monitor.records import PassDetails, PassKey, PassRecord, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
-from pbgeval.results.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
+from pbgeval.results.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, SUMMARY, UNIT_LOG
 from scripts import reference_docs
 from tests.kit.commands import run_main
 from tests.kit.outputs import every_output
@@ -124,7 +124,7 @@ def is_of_type(value: object, words: str) -> bool:
     return any(type(value) in TYPES[word] for word in words.split(" or "))
 
 
-@pytest.mark.parametrize("name", [METRICS, "run.json", LINES, UNIT_LOG])
+@pytest.mark.parametrize("name", [METRICS, SUMMARY, "run.json", LINES, UNIT_LOG])
 def test_documents_and_lines_of_json_have_the_declared_keys(outputs: dict[str, Path], name: str) -> None:
     texts = [(folder / name).read_text(encoding="utf-8") for folder in outputs.values()]
     documents = [line for text in texts for line in (text.splitlines() if name.endswith(".jsonl") else [text])]

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from pbgeval import EvalConfig, Report, evaluate
 from pbgeval.errors import DataError, EvalError, OutputError, StorageError
 from pbgeval.notation import Bucket
+from pbgeval.report.summary import summary_of
 from pbgeval.results import saved_run
 from pbgeval.results.output import OutputDirectory, digest_of
 from pbgeval.storage.row_files import RANK_COLUMNS
@@ -307,7 +308,7 @@ def test_a_recomputed_report_can_be_written_and_read_again(saved: SavedCase, tmp
     report = saved.report.recompute(edge_paths=saved.config.edge_paths, breakdowns=["relation"])
     output = OutputDirectory(tmp_path / "cut", null_owner())
     output.claim(report.document["provenance"], lambda: None, overwrite=False)
-    output.write(report)
+    output.write(report, summary_of(report.document))
 
     assert report.to_dict() == Report.read(tmp_path / "cut").to_dict()
 

@@ -1,0 +1,93 @@
+"""A result -> what a reader wants first: one sentence, and ten numbers (`summary.json`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import sqrt
+from typing import Any
+
+from pbgeval.report.conditions import edges_told, is_much_tied, settings_of
+from pbgeval.report.figures import headline_rows, number, with_error
+from pbgeval.results.result import errors_of
+
+ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ
+FIGURES = {  # name in summary.json -> key, `*` stands for the headline's rank type
+    "mrr": "both.*.mean_reciprocal_rank",
+    "mrr_standard_error": "both.*.mean_reciprocal_rank",
+    "hits_at_1": "both.*.hits_at_1",
+    "hits_at_10": "both.*.hits_at_10",
+    "mean_rank": "both.*.mean_rank",
+    "query_auc": "both.query_auc",
+    "head_mrr": "head.*.mean_reciprocal_rank",
+    "tail_mrr": "tail.*.mean_reciprocal_rank",
+}
+
+
+def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of `summary.json`: a sentence, ten numbers, and where they come from, in reading order.
+
+    A figure that the run did not compute is left out; one that is undefined is None.
+    """
+    sources = {name: errors_of(document) if name.endswith("error") else document["metrics"] for name in FIGURES}
+    keys = {name: key.replace("*", document["headline"]) for name, key in FIGURES.items()}
+    return {
+        "sentence": sentence_of(document),
+        "filter": document["filter"],
+        "ranks": document["headline"],
+        "edges": document["num_edges"],
+        "candidates": document["diagnostics"]["both"]["num_candidates"]["mean"],
+        **{name: sources[name][key] for name, key in keys.items() if key in sources[name]},
+        "digest": document["provenance"]["digest"],
+    }
+
+
+def sentence_of(document: Mapping[str, Any]) -> str:
+    """Return a finished result in one sentence: its headline, how its sides differ, what to distrust."""
+    return "; ".join([_headline(document), *_sides(document), *_doubts(document)]) + "."
+
+
+def _headline(document: Mapping[str, Any]) -> str:
+    filtered = "Filtered" if document["filter"] == "filtered" else "Unfiltered"
+    on = f"on {edges_told(document)}"
+    key = f"both.{document['headline']}.mean_reciprocal_rank"
+    name = "MRR"
+    if key not in document["metrics"]:  # others were asked for
+        rows = headline_rows(document["metrics"], document["headline"])
+        found = [(name, f"both.{key}") for name, key in rows if f"both.{key}" in document["metrics"]]
+        if not found:
+            return f"{filtered} metrics {on}"
+        name, key = found[0]
+    value, error = document["metrics"][key], errors_of(document).get(key)
+    if value is None:
+        return f"{filtered} {name} is undefined {on}"
+    return f"{filtered} {name} {with_error(value, error) if error else number(key, value)} {on}"
+
+
+def _sides(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which side is easier, where its mean reciprocal rank differs by more than chance."""
+    mrr, variance = {}, 0.0
+    for side in ("head", "tail"):
+        key = f"{side}.{document['headline']}.mean_reciprocal_rank"
+        value, error = document["metrics"].get(key), errors_of(document).get(key)
+        if value is None or error is None:
+            return
+        mrr[side], variance = value, variance + error**2
+    easy, hard = sorted(mrr, key=lambda side: -mrr[side])
+    if mrr[easy] - mrr[hard] > ERRORS_APART * sqrt(variance):
+        yield f"{easy}s are easier than {hard}s ({mrr[easy]:.3g} and {mrr[hard]:.3g})"
+
+
+def _doubts(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why the headline may not be what it seems; the warnings say more."""
+    edges = document.get("edge_diagnostics") or {}
+    if document["num_edges"] and is_much_tied(document):
+        yield "many candidates tie with the true entity"
+    if leaked := edges.get("num_in_training"):
+        yield f"{leaked:,} edges are also training edges" if leaked > 1 else "1 edge is also a training edge"
+    if unseen := edges.get("num_entities_unseen"):
+        yield f"{unseen:,} entities were never trained" if unseen > 1 else "1 entity was never trained"
+    policies = {relation.get("candidates") for relation in settings_of(document).get("relations") or ()}
+    if policies == {"sampled"}:
+        yield "candidates were sampled"
+    elif policies == {"partition"}:
+        yield "candidates are those of one partition"

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval.report.page import page_of, read_source
+from pbgeval.report.report import Report
+from pbgeval.report.summary import FIGURES, sentence_of, summary_of
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
+from tests.kit.reports import rows_of
+
+MRR = "realistic.mean_reciprocal_rank"
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A finished result whose heads are easier, and which has nothing to distrust."""
+    return {
+        "filter": "filtered",
+        "headline": "realistic",
+        "num_edges": 2123,
+        "metrics": {f"both.{MRR}": 0.16379, f"head.{MRR}": 0.18892, f"tail.{MRR}": 0.13866},
+        "standard_errors": {f"both.{MRR}": 0.00714, f"head.{MRR}": 0.012, f"tail.{MRR}": 0.006},
+        "diagnostics": {"both": {"num_candidates": {"min": 34, "mean": 8022.0, "max": 12306}, "mean_num_ties": 0.0}},
+        "edge_diagnostics": {"num_in_training": 0, "num_entities_unseen": 0},
+        "provenance": {"digest": "0" * 32, "settings": {"relations": [{"candidates": "all"}]}},
+    } | changes
+
+
+HEADLINE = "Filtered MRR 0.164 ± 0.007 on 2,123 edges"
+SIDES = "; heads are easier than tails (0.189 and 0.139)"
+SAMPLE = {"unit": "edge", "num_units": 2123, "population": 9000}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, HEADLINE + SIDES),
+        ({"standard_errors": {f"both.{MRR}": 0.00714, f"head.{MRR}": 0.04, f"tail.{MRR}": 0.03}}, HEADLINE),
+        ({"standard_errors": {}}, "Filtered MRR 0.1638 on 2,123 edges"),
+        ({"metrics": {f"both.{MRR}": 0.16379}}, HEADLINE),
+        ({"metrics": {"both.realistic.hits_at_3": 0.25}}, "Filtered hits@3 0.2500 on 2,123 edges"),
+        ({"metrics": {}}, "Filtered metrics on 2,123 edges"),
+        ({"metrics": {f"both.{MRR}": None}, "num_edges": 0}, "Filtered MRR is undefined on 0 edges"),
+        (
+            {"edge_diagnostics": {"num_in_training": 1, "num_entities_unseen": 29}},
+            f"{HEADLINE}{SIDES}; 1 edge is also a training edge; 29 entities were never trained",
+        ),
+        (
+            {"edge_diagnostics": {"num_in_training": 1200, "num_entities_unseen": 1}},
+            f"{HEADLINE}{SIDES}; 1,200 edges are also training edges; 1 entity was never trained",
+        ),
+        (
+            {"diagnostics": {"both": {"num_candidates": {"mean": 101.0}, "mean_num_ties": 5.0}}},
+            f"{HEADLINE}{SIDES}; many candidates tie with the true entity",
+        ),
+        (
+            {"filter": "raw", "provenance": {"settings": {"relations": [{"candidates": "sampled"}]}}},
+            f"Unfiltered MRR 0.164 ± 0.007 on 2,123 edges{SIDES}; candidates were sampled",
+        ),
+        (
+            {"provenance": {"settings": {"relations": [{"candidates": "partition"}] * 2}}},
+            f"{HEADLINE}{SIDES}; candidates are those of one partition",
+        ),
+        (
+            {"sample": SAMPLE, "intervals": {f"both.{MRR}": {"low": 0.1, "high": 0.2, "standard_error": 0.02}}},
+            "Filtered MRR 0.16 ± 0.02 on a sample of 2,123 of 9,000 edges",
+        ),
+    ],
+)
+def test_the_sentence_says_the_headline_how_sides_differ_and_what_to_distrust(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    assert sentence_of(document(**changes)) == f"{sentence}."
+
+
+def test_the_summary_has_ten_numbers_in_the_order_of_reading() -> None:
+    metrics = {"both.query_auc": 0.87, **{f"both.realistic.{name}": 0.5 for name in ("hits_at_1", "hits_at_10")}}
+    whole = document() | {"metrics": document()["metrics"] | metrics | {"both.realistic.mean_rank": 1026.1}}
+
+    summary = summary_of(whole)
+
+    assert list(summary) == ["sentence", "filter", "ranks", "edges", "candidates", *FIGURES, "digest"]
+    assert len([value for value in summary.values() if isinstance(value, int | float)]) == 10
+    assert (summary["head_mrr"], summary["mrr_standard_error"]) == (0.18892, 0.00714)
+    assert "hits_at_1" not in summary_of(document())  # not computed
+
+
+@pytest.mark.parametrize("headline", ["realistic", "pessimistic"])
+def test_a_run_writes_it_and_its_tables_in_the_order_of_reading(tmp_path: Path, headline: str) -> None:
+    case = TinyCase.write(tmp_path / "case")
+    evaluated(case, f"rank_type={headline}", "hits_at=1,10")
+    output = case.root / "output"
+    report, summary = Report.read(output), json.loads((output / "summary.json").read_text(encoding="utf-8"))
+
+    assert summary == summary_of(report.document)
+    assert {name: summary[name] for name in ("mrr", "head_mrr", "mean_rank", "ranks")} == {
+        "mrr": report["mrr"],
+        "head_mrr": report["head.mrr"],
+        "mean_rank": report["mean_rank"],
+        "ranks": headline,
+    }
+    assert page_of(read_source(output, None, "mrr", pytest.fail)).lead == summary["sentence"]
+    columns = list(rows_of(output / "relations.csv")[0])
+    assert columns[4:8] == [
+        f"both.{headline}.{name}" for name in ("count", "mean_reciprocal_rank", "hits_at_1", "hits_at_10")
+    ]
+    types = [column.split(".")[1] for column in columns if column.count(".") == 2]
+    assert types == sorted(types, key=[headline, "optimistic", "realistic", "pessimistic"].index)
+    sides = [column.partition(".")[0] for column in columns if f".{headline}." in column or "query_auc" in column]
+    assert sides == sorted(sides, key=["both", "head", "tail"].index)
+    buckets = list(rows_of(output / "buckets.csv")[0])
+    assert buckets[4:6] == [f"both.{headline}.mean_reciprocal_rank", f"both.{headline}.hits_at_1"]
