@@ -37,7 +37,7 @@ from pbgeval.cluster.launch import WorkerServer, is_worker_of_a_group, start_loc
 from pbgeval.cluster.resources import host_name, num_cores, num_gpus, resident_bytes
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
-from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config
+from pbgeval.config import EvalConfig, check_config, config_of_dict, config_of_keys, load_config
 from pbgeval.errors import (
     OVERWRITE,
     ConfigError,
@@ -104,7 +104,7 @@ class Launch:
 
 
 def evaluate(
-    config: EvalConfig | str | PathLike[str],
+    config: EvalConfig | Mapping[str, Any] | str | PathLike[str],
     *,
     overrides: Iterable[str] = (),
     model: GivenModel | None = None,
@@ -120,8 +120,8 @@ def evaluate(
     Started by torchrun, srun or mpirun, this process is one worker of its group. Otherwise it starts local workers.
 
     Args:
-        config: a config file, or an `EvalConfig`.
-        overrides: `KEY=VALUE` texts that change a config file, as `-p` does on the command line.
+        config: a config file, a dict of its keys, or an `EvalConfig`.
+        overrides: `KEY=VALUE` texts that change a config file or a dict, as `-p` does on the command line.
         model: a model to use instead of a checkpoint: a path that the key `model` could have, or a `Scorer`, for
             example from `edge_scorer`.
         edges: edges to use instead of `edge_paths` (`Edges`: with known ones).
@@ -151,7 +151,7 @@ def evaluate(
 
 
 def run_evaluation(
-    config: EvalConfig | str | PathLike[str],
+    config: EvalConfig | Mapping[str, Any] | str | PathLike[str],
     launch: Launch,
     overrides: Iterable[str] = (),
     model: GivenModel | None = None,
@@ -163,7 +163,9 @@ def run_evaluation(
         check_url(url)
         read_object(f"{url.rstrip('/')}/{METRICS}")  # faults of address and credentials do not wait for the end
     check_workers("workers", launch.workers)
-    if not isinstance(config, EvalConfig):
+    if isinstance(config, Mapping):
+        config = config_of_dict(config, overrides)
+    elif not isinstance(config, EvalConfig):
         config = load_config(config, overrides)
     elif tuple(overrides):
         raise ConfigError("overrides change a config file; to change an EvalConfig use attrs.evolve(config, key=value)")

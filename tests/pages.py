@@ -1,8 +1,8 @@
 """Pages of documentation -> their blocks of code, which Sybil finds and runs.
 
-Blocks of Python share the names of their page; one whose first line is `# NAME.py` is saved as that file. Blocks of
-bash are pasted. A block that needs what is not here has `<!-- skip: next "needs X" -->` above it, and `test_pages.py`
-checks its words.
+Blocks of Python share the names of their page. Blocks of bash are pasted. A block whose first line is `# NAME.py`, or
+`# NAME.toml` or `# NAME.yaml`, is saved as that file. A block that needs what is not here has
+`<!-- skip: next "needs X" -->` above it, and `test_pages.py` checks its words.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 from tests.kit.commands import COMMAND, REPOSITORY, run_main, start
 
-LANGUAGES = ("bash", "python", "text")
-_SAVED = re.compile(r"# ([\w/]+\.py)\n")
+LANGUAGES = ("bash", "python", "text", "toml", "yaml")
+_SAVED = re.compile(r"# ([\w/]+\.(?:py|toml|yaml))\n")
 _SHELL_ONLY = re.compile(r"[$`|&;<>()*?\[\]{}~!]")  # what a shell does not leave as it is
 
 
@@ -34,6 +34,13 @@ def run_python(example: Example) -> None:
         Path(name[1]).write_text(example.parsed, encoding="utf-8")
     else:
         PythonEvaluator()(example)
+
+
+def save(example: Example) -> None:
+    """Save the block as the file that its first line names."""
+    name = _SAVED.match(example.parsed)
+    assert name, f"{example.path}:{example.line}: expected the name of a file in the first line: # NAME.toml"
+    Path(name[1]).write_text(example.parsed, encoding="utf-8")
 
 
 def paste(example: Example) -> None:
@@ -77,6 +84,8 @@ SYBIL = Sybil(
     [
         CodeBlockParser("python", run_python),
         CodeBlockParser("bash", paste),
+        CodeBlockParser("toml", save),
+        CodeBlockParser("yaml", save),
         CodeBlockParser("text", lambda example: None),
         SkipParser(),
     ]

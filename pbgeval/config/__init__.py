@@ -2,7 +2,7 @@
 
 from pbgeval.config.explain import help_config
 from pbgeval.config.faults import read_relation_groups
-from pbgeval.config.loading import check_config, config_of_keys, load_config
+from pbgeval.config.loading import check_config, config_of_dict, config_of_keys, load_config
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "EvalConfig",
     "RelationSchema",
     "check_config",
+    "config_of_dict",
     "config_of_keys",
     "help_config",
     "load_config",

@@ -25,8 +25,9 @@ from pbgeval.errors import ConfigError
 
 _WIDTH = 80
 _INTRODUCTION = """\
-Config keys by group, with type, default and meaning. A config file is Python with get_config(), which returns a \
-pbgeval.EvalConfig, or with PyTorch-BigGraph's get_torchbiggraph_config(), which returns a dict; or it is JSON. \
+Config keys by group, with type, default and meaning. A config file is YAML, TOML or JSON with these keys; \
+or Python with get_config(), which returns a dict of them or a pbgeval.EvalConfig, or with PyTorch-BigGraph's \
+get_torchbiggraph_config(), which returns a dict. \
 On the command line, -p KEY=VALUE overrides a key. Separate the items of a list with commas (hits_at=1,10), \
 write none to unset a key, and use dots for nested keys (entities.user.num_partitions=4, \
 relations.0.operator=diagonal). To search, add a word: kgeval-dist --help-config candidates."""

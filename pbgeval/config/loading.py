@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import define, field, frozen
 
-from pbgeval.config.faults import Fault, KeyPath, is_within, parse_json, refuse, show, wrong_type
+from pbgeval.config.data_files import is_data, read_data
+from pbgeval.config.faults import Fault, KeyPath, is_within, refuse, show, wrong_type
 from pbgeval.config.overrides import (
     CONFIG_FOLDER,
     WORKING_DIRECTORY,
@@ -336,11 +337,17 @@ def _describe(error: BaseException) -> str:
     return ": ".join(filter(None, (name, " ".join(message.split()))))
 
 
-def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> EvalConfig:
-    """Load a config file, apply `KEY=VALUE` overrides, check everything.
+def load_config(
+    config: str | os.PathLike[str] | Mapping[str, Any],
+    overrides: Iterable[str] = (),
+) -> EvalConfig:
+    """Load a config, apply `KEY=VALUE` overrides, check everything.
 
-    The file is Python with `get_config()`, which returns an `EvalConfig`, or with PBG's `get_torchbiggraph_config()`,
-    which returns a dict; or JSON (a name that ends in .json).
+    Args:
+        config: a file or a dict of keys. A file is YAML, TOML or JSON, by the end of its name; or Python with
+            `get_config()`, which returns an `EvalConfig` or a dict, or with PBG's `get_torchbiggraph_config()`, which
+            returns a dict. Relative paths in a dict are relative to the working directory.
+        overrides: change single keys.
 
     Raises:
         ConfigError: With all faults, a line each, which starts with the name of the file or with `-p KEY=VALUE`.
@@ -351,20 +358,14 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
         >>> config.hits_at
         [1, 10]
     """
-    source, working_directory = Path(os.path.abspath(path)), Path.cwd()
-    raw, is_ours = _read_file(source, str(path))
+    if isinstance(config, Mapping):
+        return check_config(config_of_dict(config, overrides))
+    source, working_directory = Path(os.path.abspath(config)), Path.cwd()
+    raw, is_ours = _read_file(source, str(config))
     if is_in_checkpoint := source.name == "config.json" and (source.parent / "checkpoint_version.txt").is_file():
         raw["checkpoint_path"] = str(source.parent)
     applied: list[tuple[KeyPath, str]] = []  # the place that each override changed, and its text
-    lines: list[str] = []
-    texts = list(overrides)
-    has_model = raw.get("model") is not None or any(text.partition("=")[0].strip() == "model" for text in texts)
-    adds_types = has_model and not raw.get("entities")
-    for text in texts:
-        try:
-            applied.append((apply_override(raw, text, adds_types=adds_types), text))
-        except ConfigError as error:
-            lines.append(f"-p {text}: {error}")
+    lines = _apply(raw, overrides, applied)
 
     def bases_of(key: KeyPath) -> Bases:
         of_user, of_file = (working_directory, WORKING_DIRECTORY), (source.parent, CONFIG_FOLDER)
@@ -373,16 +374,41 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
         return [of_file] if is_ours else [of_user, of_file]
 
     structurer = _Structurer()
-    config = structurer.config(raw)
-    config, missing = resolve_paths(config, bases_of, has_model=config.model is not None)
-    config, of_model = with_model_of_path(config)
-    lines += [_line(fault, source.name, applied) for fault in structurer.all_faults(config, [*missing, *of_model])]
+    loaded = structurer.config(raw)
+    loaded, missing = resolve_paths(loaded, bases_of, has_model=loaded.model is not None)
+    loaded, of_model = with_model_of_path(loaded)
+    lines += [_line(fault, source.name, applied) for fault in structurer.all_faults(loaded, [*missing, *of_model])]
     Faults(" ".join(line.split()) for line in lines).raise_any(ConfigError)
     # The folder of a checkpoint tells more than `config`.
     name = source.parent.name if is_in_checkpoint and source.parent.name else source.stem
     ignored = tuple(key for key in TRAINING_KEYS if key in raw)
     shared = frozenset(() if is_ours else raw.keys() - {path[0] for path, _ in applied})
-    return attrs.evolve(config, name=name, source=source, ignored=ignored, shared=shared)
+    return attrs.evolve(loaded, name=name, source=source, ignored=ignored, shared=shared)
+
+
+def _apply(raw: dict[Any, Any], overrides: Iterable[str], applied: list[tuple[KeyPath, str]]) -> list[str]:
+    """Apply overrides to plain values, and note the place that each has changed; return the faults, a line each."""
+    texts, lines = list(overrides), []
+    has_model = raw.get("model") is not None or any(text.partition("=")[0].strip() == "model" for text in texts)
+    adds_types = has_model and not raw.get("entities")
+    for text in texts:
+        try:
+            applied.append((apply_override(raw, text, adds_types=adds_types), text))
+        except ConfigError as error:
+            lines.append(f"-p {text}: {error}")
+    return lines
+
+
+def config_of_dict(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -> EvalConfig:
+    """Make a config of a dict, with keys of PBG's for training or without; `check_config` checks the values.
+
+    Raises:
+        ConfigError: unknown keys or overrides, a line each.
+    """
+    raw = plain(settings)
+    Faults(_apply(raw, overrides, [])).raise_any(ConfigError)
+    config = config_of_keys({key: value for key, value in raw.items() if key not in TRAINING_KEYS})
+    return attrs.evolve(config, ignored=tuple(key for key in TRAINING_KEYS if key in raw))
 
 
 def config_of_keys(settings: Mapping[str, Any], arguments: Iterable[str] = ()) -> EvalConfig:
@@ -447,18 +473,17 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"{shown}: cannot read the config file: {reason}") from error
-    if source.suffix.lower() == ".json":
-        if isinstance(value := parse_json(content, source.name), dict):
-            return plain(value), False
-        raise ConfigError(f"{source.name}: expected a JSON object, got {show(value)}")
+    if is_data(source):
+        return plain(read_data(source, content)), source.suffix.lower() != ".json"  # which PBG writes
     if b"\0" in content:
         raise ConfigError(
             f"{source.name}: expected a config file, found binary data; for a model, add -p model={shown} to one"
         )
     function, value, copied = run_python_file(source, content)
     is_ours = function == FUNCTIONS[0]
-    if not isinstance(value, EvalConfig if is_ours else dict):
-        raise ConfigError(f"{source.name}: {function}(): {wrong_type('an EvalConfig' if is_ours else 'a dict', value)}")
+    if not isinstance(value, (EvalConfig, dict) if is_ours else dict):
+        expected = "an EvalConfig or a dict" if is_ours else "a dict"
+        raise ConfigError(f"{source.name}: {function}(): {wrong_type(expected, value)}")
     return copied, is_ours
 
 

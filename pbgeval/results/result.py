@@ -20,7 +20,7 @@ from pbgeval.storage.text import did_you_mean, json_text, one_line, read_bytes
 
 SCHEMA_VERSION = 2
 METRICS, RUN = "metrics.json", "run.json"
-CONFIG_SUFFIXES = (".py", ".json")
+CONFIG_SUFFIXES = (".py", ".json", ".yaml", ".yml", ".toml")
 MAX_NAMED = 3  # folders that may have been meant
 BUCKETS, HISTOGRAM = "buckets", "rank_histogram"  # tables, as those of breakdowns: files of these names and .csv
 TABLES = (BUCKETS, HISTOGRAM, *(file.removesuffix(".csv") for file in BREAKDOWN_FILES.values()))

@@ -28,7 +28,7 @@ LIBRARIES = {
     "report": NUMERICS | {"rich", "jinja2", "pandas", "networkx", "scipy"},
     "suite": NUMERICS | {"yaml"},
     "integrations": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
-    "config": {"attrs"},
+    "config": {"attrs", "yaml"},
     "importing": NUMERICS | {"duckdb"},
     "jit": {"numba", "llvmlite", "attrs"},
     "scoring": NUMERICS | {"triton"},

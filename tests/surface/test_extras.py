@@ -29,6 +29,16 @@ try:
 except EvalError as error:
     sys.exit(str(error))
 """
+YAML = """
+import sys
+from pathlib import Path
+from pbgeval.config.data_files import read_data
+from pbgeval.errors import EvalError
+try:
+    print(read_data(Path("eval.yaml"), b"hits_at: [7]")["hits_at"])
+except EvalError as error:
+    sys.exit(str(error))
+"""
 KERNEL = """
 import sys, torch
 from pbgeval.errors import EvalError
@@ -129,6 +139,12 @@ USES = {
         ("-m", "pbgeval", "suite", "suite.yaml", "--quiet"),
         "pyyaml is required to read a suite: pip install pyyaml",
         lambda folder, _: (folder / "results" / "suite" / "suite.html").exists(),
+    ),
+    "config": Use(
+        "yaml",
+        ("-c", YAML),
+        "eval.yaml: PyYAML is required to read a YAML config: pip install pyyaml",
+        lambda _, out: out == "[7]\n",
     ),
     "graph": Use(
         "import",

@@ -98,6 +98,25 @@ def write_named_edges() -> None:
     Path("train.tsv.gz").write_bytes(gzip.compress(Path("train.tsv").read_bytes()))
 
 
+def write_tables(folder: Path) -> None:
+    """Write vectors of the entities and relations that `write_named_edges` names, and their names."""
+    source = np.random.default_rng(5)
+    folder.mkdir()
+    (folder / "model.json").write_text('{"model": "complex"}')
+    for name, plural, number in (("entity", "entities", 40), ("relation", "relations", 3)):
+        np.save(folder / f"{name}.npy", source.normal(size=(number, 6)).astype(np.float32))
+        (folder / f"{plural}.tsv").write_text("".join(f"{of}\t{name} {of}\n" for of in range(number)))
+
+
+@given("docs/index.md")
+def index(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    write_named_edges()
+    write_tables(Path("mine"))
+    names: Names = {}
+    yield names
+    assert names["report"].document["num_edges"] == 30
+
+
 def trained_names() -> Names:
     """What a training loop has: buckets of likes, tables of users and items, a trainer that does nothing."""
     generator = torch.Generator().manual_seed(4)
@@ -134,9 +153,11 @@ def readme(patch: pytest.MonkeyPatch) -> Iterator[Names]:
         write_ids(name, number, len(model.entity), len(model.relation))
     edges = [write_ids(f"of_{number}", number, NUM_ENTITIES, NUM_RELATIONS) for number in (20, 40)]
     write_named_edges()
+    write_tables(Path("mine"))
     names = trained_names() | vectors_and_edges() | pykeen_names(*edges)
     yield names
-    assert (len(names["results"].to_df()), len(list(Path("results").glob("eval-*")))) == (297, 4)
+    folders = [len(list(Path("results").glob(f"{name}-*-*-*"))) for name in ("eval", "mine")]
+    assert (len(names["results"].to_df()), folders) == (297, [4, 1])
 
 
 @given("PACKAGE.md")
@@ -232,7 +253,7 @@ def own_models(patch: pytest.MonkeyPatch) -> Iterator[Names]:
         "relation_names": [f"relation {index}" for index in range(3)],
     }
     yield vectors_and_edges() | tables
-    assert results()["converted"]["num_edges"] == 30
+    assert [results()[name]["num_edges"] for name in ("converted", "mine")] == [30, 30]
     # The page's layout: the first half of a row is real, the second imaginary.
     entities, relations = (rows[:, :3] + 1j * rows[:, 3:] for rows in (entity_vectors, relation_vectors))
     scores = (entities[4] * relations[1] * entities.conj()).sum(1).real

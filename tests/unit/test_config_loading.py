@@ -1,10 +1,11 @@
-"""The three kinds of config file, what can be wrong with a file itself, and where its paths lead."""
+"""The kinds of config, what can be wrong with a file itself, and where its paths lead."""
 
 from __future__ import annotations
 
 import json
 import os
 import pickle
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,27 @@ OURS = f"""from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
 
 def get_config():
     return EvalConfig(**{SETTINGS!r})
+"""
+YAML = """
+entities: {all: {num_partitions: 1}}
+relations:
+  - {name: r, lhs: all, rhs: all}
+dimension: 8
+entity_path: entity
+edge_paths: [edges]
+checkpoint_path: checkpoint  # a comment
+"""
+TOML = """
+dimension = 8
+entity_path = "entity"
+edge_paths = ["edges"]
+checkpoint_path = "checkpoint"
+[entities.all]
+num_partitions = 1
+[[relations]]
+name = "r"
+lhs = "all"
+rhs = "all"
 """
 CASES = ("fb237_1p_complex", "fb237_4p_complex", "fb237_4p_transe", "fb237_het")
 
@@ -58,10 +80,69 @@ def test_all_kinds_of_file_give_equal_configs(folder: Path) -> None:
     ours = load_config(write(folder / "ours.py", OURS))
     theirs = load_config(write(folder / "theirs.py", THEIRS))
     data = load_config(str(write(folder / "data.json", json.dumps(SETTINGS))))
+    plain = load_config(write(folder / "plain.py", f"def get_config():\n    return {SETTINGS!r}\n"))
+    texts = {"a.yaml": YAML, "b.YML": json.dumps(SETTINGS), "c.toml": TOML}
+    others = [load_config(write(folder / name, text)) for name, text in texts.items()]
 
-    assert ours == theirs == data
-    assert [config.name for config in (ours, theirs, data)] == ["ours", "theirs", "data"]
+    assert all(config == ours for config in (theirs, data, plain, *others))
+    names = ["ours", "theirs", "data", "plain", "a", "b", "c"]
+    assert [config.name for config in (ours, theirs, data, plain, *others)] == names
     assert folder / "data.json" == data.source
+
+
+def test_a_dict_is_a_config_whose_paths_lead_from_the_working_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = load_config(write(folder / "ours.py", OURS), ["hits_at=7"])
+    monkeypatch.chdir(folder)
+
+    found = load_config(SETTINGS | {"num_epochs": 5}, ["hits_at=7"])
+
+    assert (found, found.name, found.source) == (ours, "config", None)
+    assert found.ignored == ("num_epochs",)
+    assert SETTINGS["edge_paths"] == ["edges"]  # as it was
+    unknown = refusals.faults_of(lambda: load_config({"edge_path": "a"}), ConfigError)
+    assert list(unknown) == ["edge_path: unknown key; did you mean 'edge_paths'?"]
+    wrong = refusals.faults_of(lambda: load_config(SETTINGS | {"hits_at": 1}, ["seed"]), ConfigError)
+    assert list(wrong) == ["-p seed: expected KEY=VALUE, for example -p candidates=all"]
+    wrong = refusals.faults_of(lambda: load_config(SETTINGS | {"hits_at": 1}), ConfigError)
+    assert list(wrong) == ["hits_at: expected a list, got 1 (int)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("a.yaml", "hits_at: [1\n", "a.yaml:2:1: not valid YAML: expected ',' or ']', but got '<stream end>'"),
+        ("a.yaml", "hits_at: 1: 2\n", "a.yaml:1:11: not valid YAML: mapping values are not allowed here"),
+        (
+            "a.yaml",
+            "a: !!python/name:os.system\n",
+            "a.yaml:1:4: not valid YAML: could not determine a constructor for ",
+        ),
+        ("a.yaml", "a: \0", "a.yaml: not valid YAML: unacceptable character #x0000"),
+        ("a.yaml", "[" * 100_000, "a.yaml: not valid YAML: maximum recursion depth exceeded"),
+        ("a.yaml", "", "a.yaml: expected keys with values, got None"),
+        ("a.toml", "hits_at = [1\n", "a.toml: not valid TOML: "),
+        ("a.toml", "a = 1\na = 2\n", "a.toml: not valid TOML: Cannot overwrite a value (at line 2, column 6)"),
+        ("a.toml", "a = " + "[" * 100_000, "a.toml: not valid TOML: "),
+        ("a.toml", "hits_at = 1979-05-27\n", "a.toml: hits_at: expected a list, got datetime.date(1979, 5, 27) (date)"),
+    ],
+)
+def test_a_file_of_data_that_is_damaged_says_where(folder: Path, name: str, text: str, fault: str) -> None:
+    faults = faults_of(write(folder / name, text))
+
+    assert any(line.startswith(fault) for line in faults), faults
+
+
+def test_paths_in_a_file_of_ours_lead_from_its_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+
+    found = load_config(write(folder / "a.toml", TOML))
+
+    assert found.edge_paths == [str(folder / "edges")]
 
 
 def test_a_config_made_of_classes_lists_and_tuples_of_paths_loads(folder: Path) -> None:
@@ -146,7 +227,10 @@ BROKEN = {
         "eval.py: this config file has neither get_config() nor get_torchbiggraph_config()",
     ),
     "empty": ("", "eval.py: this config file has neither get_config() nor get_torchbiggraph_config()"),
-    "a dict from get_config": ("def get_config():\n    return {}\n", "eval.py: get_config(): expected an EvalConfig, "),
+    "a list from get_config": (
+        "def get_config():\n    return []\n",
+        "eval.py: get_config(): expected an EvalConfig or a dict, got [] (list)",
+    ),
     "nothing from PBG's": (
         "def get_torchbiggraph_config():\n    pass\n",
         "eval.py: get_torchbiggraph_config(): expected a dict, got None",
