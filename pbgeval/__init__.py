@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pbgeval.cluster.team import Team
     from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, load_config
     from pbgeval.errors import EvalError
-    from pbgeval.evaluation import evaluate, evaluate_triples
+    from pbgeval.evaluation import evaluate, evaluate_files, evaluate_triples
     from pbgeval.metrics.given import from_ranks
     from pbgeval.models.functions import batch_scorer, edge_scorer, side_scorer
     from pbgeval.monitor.measure import ScoredModel
@@ -66,6 +66,7 @@ __all__ = [
     "compare_runs",
     "edge_scorer",
     "evaluate",
+    "evaluate_files",
     "evaluate_triples",
     "from_ranks",
     "from_scores",
@@ -99,6 +100,7 @@ _HOMES = {
     "compare_runs": "pbgeval.report.comparing_many",
     "edge_scorer": "pbgeval.models.functions",
     "evaluate": "pbgeval.evaluation",
+    "evaluate_files": "pbgeval.evaluation",
     "evaluate_triples": "pbgeval.evaluation",
     "from_ranks": "pbgeval.metrics.given",
     "from_scores": "pbgeval.stats.ranks",

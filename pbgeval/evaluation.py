@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,19 @@ from pbgeval.errors import (
 )
 from pbgeval.inputs.memory_check import check_memory
 from pbgeval.inputs.object_storage import local_copies, urls_of
-from pbgeval.inputs.opening import EDGE_PATHS, GivenModel, Inputs, files_of_edges, open_in_memory, open_inputs
+from pbgeval.inputs.opening import (
+    EDGE_PATHS,
+    GivenModel,
+    InMemory,
+    Inputs,
+    Model,
+    check_in_memory,
+    files_of_edges,
+    open_inputs,
+)
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
+from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.report import Report, report_of
@@ -170,7 +180,7 @@ def run_evaluation(
     elif tuple(overrides):
         raise ConfigError("overrides change a config file; to change an EvalConfig use attrs.evolve(config, key=value)")
     if model is not None or edges is not None:
-        return _evaluate_in_memory(open_in_memory(config, model, edges), launch)
+        return _evaluate_in_memory(check_in_memory(config, model, edges), launch)
     if config.source is None:
         config = check_config(config)
     if is_worker_of_a_group() and (urls_of(config) or files_of_edges(config)):
@@ -241,8 +251,76 @@ def evaluate_triples(
     )
 
 
-def _evaluate_in_memory(inputs: Inputs, launch: Launch) -> Report:
-    config, in_group, is_kept = inputs.config, is_worker_of_a_group(), bool(launch.output or launch.url)
+def evaluate_files(
+    model: GivenModel,
+    test: str | PathLike[str],
+    *,
+    train: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    valid: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    labels: str | PathLike[str] | None = None,
+    output: str | PathLike[str] | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    observer: Observer | None = None,
+    **settings: Any,  # noqa: ANN401 - keys of a config
+) -> Report:
+    r"""Rank the edges of a file by name, by default against all entities.
+
+    Args:
+        model: a path that the key `model` could have, or a `Scorer`, for example from `edge_scorer`.
+        test: a file of edges, for example test.tsv: head, relation, tail, by name. TSV, CSV or Parquet, as in
+            `edge_paths`.
+        train: a file, or several. Its edges are filtered out, and leaked edges, unseen entities and frequencies are
+            counted from it.
+        valid: the same, but only filtered out.
+        labels: a folder with the names of ids: entities.tsv and relations.tsv, a name per line or `id<TAB>name`, or
+            files as PyKEEN and others write them. Default: beside the model's files.
+        output: as in `evaluate`; by default nothing is written.
+        device: as in `evaluate`.
+        overwrite: as in `evaluate`.
+        observer: as in `evaluate`.
+        settings: keys of `EvalConfig`, for example hits_at=[1, 10]. `candidates` is "all" by default.
+
+    Raises:
+        EvalError: all errors in the input, one per line.
+
+    Examples:
+        >>> import pbgeval
+        >>> from pathlib import Path
+        >>> Path("names").mkdir()
+        >>> _ = Path("names/entities.tsv").write_text("ann\nbob\ncid\n")
+        >>> _ = Path("names/relations.tsv").write_text("knows\n")
+        >>> _ = Path("test.tsv").write_text("ann\tknows\tbob\n")
+        >>> def score(lhs, rel, rhs):
+        ...     return -(lhs + 1 - rhs).abs().float()  # the tail is the next entity
+        ...
+        >>> model = pbgeval.edge_scorer(score, num_entities=3, num_relations=1)
+        >>> pbgeval.evaluate_files(model, "test.tsv", labels="names")["mrr"]
+        1.0
+    """
+    is_function = not isinstance(model, EmbeddingModel | str | PathLike)
+    if labels is not None:
+        settings = {"entity_path" if is_function else "dictionary_path": fspath(labels), **settings}
+    elif is_function and not {"entity_path", "dictionary_path"} & settings.keys():
+        raise ConfigError("labels: give the folder with the names of ids: entities.tsv and relations.tsv")
+    paths = {"edge_paths": test, "train_paths": train, "filter_paths": valid}
+    given = {key: [fspath(path) for path in _each(of_key)] for key, of_key in paths.items()}
+    return evaluate(
+        config_of_keys({"candidates": "all", **given, **settings}, evaluate_files.__kwdefaults__ or ()),
+        model=model,
+        output=output,
+        device=device,
+        overwrite=overwrite,
+        observer=observer,
+    )
+
+
+def _each(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> Sequence[str | PathLike[str]]:
+    return [paths] if isinstance(paths, str | PathLike) else paths
+
+
+def _evaluate_in_memory(given: InMemory, launch: Launch) -> Report:
+    config, in_group, is_kept = given.config, is_worker_of_a_group(), bool(launch.output or launch.url)
     raise_first(
         LaunchError,
         (
@@ -251,6 +329,10 @@ def _evaluate_in_memory(inputs: Inputs, launch: Launch) -> Report:
             " torchrun",
         ),
         (in_group and launch.output is None, "output: give a folder that all workers of the group share"),
+        (
+            in_group and bool(files_of_edges(config)),
+            "edge_paths: a group reads edges by name only with a model on disk; import them with import-graph",
+        ),
         (config.sinks and not is_kept, "sinks: give output=..., the folder that they write into"),
         (
             config.save_topk is not None and not config.topk_metrics and not is_kept,
@@ -260,11 +342,12 @@ def _evaluate_in_memory(inputs: Inputs, launch: Launch) -> Report:
     if not in_group:
         launch = evolve(launch, workers=1)
     if launch.output is not None:
-        return _evaluate(inputs, launch)
+        with in_buckets(config, launch.output, launch.observer, given.model) as split:
+            return _evaluate(given.open(split), launch)
     if not is_kept and config.save_ranks is None and not config.needs_ranks:
-        inputs = evolve(inputs, config=evolve(config, save_ranks=False))  # they would go with the folder
-    with temporary_folder() as folder:
-        report = _evaluate(inputs, evolve(launch, output=folder / "result"))
+        config = evolve(config, save_ranks=False)  # they would go with the folder
+    with temporary_folder() as folder, in_buckets(config, folder / "result", launch.observer, given.model) as split:
+        report = _evaluate(given.open(split), evolve(launch, output=folder / "result"))
         if launch.url is not None:
             send_result(report, launch.url, overwrite=launch.overwrite, is_kept=False)
         return evolve(report, path=None)
@@ -430,13 +513,15 @@ def inputs_of_config(config: EvalConfig, output: Path | None = None) -> Iterator
         yield open_inputs(split)
 
 
-def in_buckets(config: EvalConfig, output: Path | None, observer: Observer) -> AbstractContextManager[EvalConfig]:
+def in_buckets(
+    config: EvalConfig, output: Path | None, observer: Observer, model: Model | None = None
+) -> AbstractContextManager[EvalConfig]:
     """Give the config with folders of buckets in place of files of edges. Importers are imported only here."""
     if not files_of_edges(config):
         return nullcontext(config)
     from pbgeval.inputs.edge_files import buckets_of_files
 
-    return buckets_of_files(config, output, observer)
+    return buckets_of_files(config, output, observer, model)
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:

@@ -18,6 +18,7 @@ from attrs import asdict
 
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.config import EvalConfig
+from pbgeval.config.loading import IN_MEMORY
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
 from pbgeval.importing.dictionaries import RelationTypes, is_of_labels, write_labels
 from pbgeval.importing.graph import (
@@ -30,7 +31,7 @@ from pbgeval.importing.graph import (
 )
 from pbgeval.importing.model import dictionaries_of_model
 from pbgeval.importing.placement import refuse_unknown
-from pbgeval.inputs.opening import Inputs, files_of_edges, needs_time, open_inputs, with_edge_paths
+from pbgeval.inputs.opening import Inputs, Model, files_of_edges, needs_time, open_inputs, with_edge_paths
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.results.output import DEFAULT_OUTPUTS, IMPORTED
@@ -46,7 +47,9 @@ _FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.es
 
 
 @contextmanager
-def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer) -> Iterator[EvalConfig]:
+def buckets_of_files(
+    config: EvalConfig, output: Path | None, observer: Observer, model: Model | None = None
+) -> Iterator[EvalConfig]:
     """Split the files of edges of a config, which has some, into buckets; yield one that names their folders instead.
 
     After a fault, here or in the context, nothing is left of what was made.
@@ -55,6 +58,7 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
         config: checked.
         output: the output directory; None: the default one.
         observer: is told how it goes.
+        model: in memory, in place of what the config names.
 
     Raises:
         EvalError: what is wrong with a file of edges, the dictionary or any other input.
@@ -68,7 +72,7 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
     )
     others = [] if output is None else [output.absolute().parent / IMPORTED]
     with temporary_folder() as labels:
-        files, folder_of = _plan(config, paths, [store, *others], labels)
+        files, folder_of = _plan(config, paths, [store, *others], labels, model)
         if files.of_folder and output is not None and output.exists() and not output.is_dir():
             raise OutputError(f"{output}: this is a file, not a directory; choose another output")
         try:
@@ -102,7 +106,7 @@ def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> N
 
 
 def _plan(
-    config: EvalConfig, paths: list[Path], stores: list[Path], labels: Path
+    config: EvalConfig, paths: list[Path], stores: list[Path], labels: Path, model: Model | None
 ) -> tuple[NamedFiles, dict[Path, Path]]:
     """Find out what is there already; return what is to be made, and the folder of each file.
 
@@ -122,7 +126,8 @@ def _plan(
         )
     without = {str(path) for path in paths}
     # Candidates are of edges.
-    inputs = open_inputs(with_edge_paths(config, lambda path: None if path in without else path, candidate_path=None))
+    others = with_edge_paths(config, lambda path: None if path in without else path, candidate_path=None)
+    inputs = open_inputs(others, model)
     dictionaries = _dictionaries(config, inputs, labels)
     digests = {path: _digests(dictionaries.of(path), config) for path in paths}
     folder_of: dict[Path, Path] = {}
@@ -149,6 +154,11 @@ def _dictionaries(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionar
         StorageError: names are missing, or there are too many or too few.
     """
     folder = Path(config.dictionary_path or config.entity_path)
+    if str(folder) == IN_MEMORY:
+        raise ConfigError(
+            "dictionary_path: edges by name need the names of ids; set it to a folder with entities.tsv and "
+            "relations.tsv"
+        )
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:
         raise ConfigError(

@@ -348,15 +348,8 @@ def _open_edges(
         else f"{path}: entities have partitions, which need a folder of bucket files; set num_partitions = 1, "
         "or convert model and edges with kgeval-dist import-model"
     )
-    raise_first(
-        StorageError,
-        (
-            given is None and names_file_of_edges(path),
-            f"{path}: this file has edges by name, which do not work with a model or edges in memory; convert it "
-            "with kgeval-dist import-graph",
-        ),
-        (extent != (1, 1), partitioned),
-    )
+    if extent != (1, 1):
+        raise StorageError(partitioned)
     edges = edges_of_file(Path(path)) if given is None else given
     is_empty = given is None and path in config.edge_paths and not edges.num_edges  # as for files of edges by name
     raise_first(
@@ -424,8 +417,25 @@ def _collect(faults: Faults, action: Callable[P, T], *arguments: P.args, **named
 GivenModel: TypeAlias = EmbeddingModel | Scorer | str | PathLike[str]
 
 
-def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | Array | None) -> Inputs:
-    """Check the config together with a model or edges in memory, and open the rest.
+@frozen(eq=False)
+class InMemory:
+    """A config that is checked together with a model or edges in memory."""
+
+    config: EvalConfig
+    model: Model | None  # in place of what the config names
+    edges: Mapping[str, ArrayEdges]  # by the names that the config's paths have
+
+    def open(self, config: EvalConfig | None = None) -> Inputs:
+        """Open every header, with other paths of edges if a config is given.
+
+        Raises:
+            EvalError: all faults, a line each.
+        """
+        return open_inputs(config or self.config, self.model, self.edges)
+
+
+def check_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | Array | None) -> InMemory:
+    """Check the config together with a model or edges in memory.
 
     Args:
         config: not checked yet.
@@ -450,7 +460,7 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
             for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked))
         ),
     )
-    return open_inputs(checked, opened, {name: array for of_key in by_key.values() for name, array in of_key.items()})
+    return InMemory(checked, opened, {name: array for of_key in by_key.values() for name, array in of_key.items()})
 
 
 def _open_model(path: Path, config: EvalConfig) -> EmbeddingModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,6 +11,8 @@ from attrs import field, frozen
 
 from pbgeval.errors import StorageError
 from pbgeval.inputs.names import relation_labels
+from pbgeval.inputs.opening import Inputs
+from pbgeval.models.labels import OF_ENTITIES, labels_beside, labels_in_order
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import Bucket
 from pbgeval.stats.groups import GroupKey
@@ -90,15 +92,26 @@ class PerEdgeFiles:
         config, inputs = context.inputs.config, context.inputs
         sizes = {key: file.num_rows for key, file in inputs.embeddings.items()}
         num_partitions = {name: config.entities[name].num_partitions for name in config.used_entity_types}
-        model = inputs.model if {*num_partitions.values()} == {1} and isinstance(inputs.model, EmbeddingModel) else None
+        of_model = _names_of_model(inputs) if {*num_partitions.values()} == {1} else None
         vocabulary = Vocabulary(
-            EntityLabels(Path(config.entity_path), sizes, of_model=None if model is None else model.entity_names),
+            EntityLabels(Path(config.entity_path), sizes, of_model=of_model),
             relation_labels(config, inputs.num_relations),
             [(relation.lhs, relation.rhs) for relation in config.relations],
             num_partitions,
         )
         for (path_index, bucket), file in files[context.team.rank_in_team :: context.team.size]:
             write_topk_table(file, inputs.buckets[path_index][bucket], vocabulary)
+
+
+def _names_of_model(inputs: Inputs) -> Callable[[str], Iterable[str] | None] | None:
+    """Return what tells the names of a type's entities: a model, or the labels for a function; None: other files do."""
+    if isinstance(inputs.model, EmbeddingModel):
+        return inputs.model.entity_names
+    folder = Path(inputs.config.entity_path)
+    labels = labels_beside(folder, OF_ENTITIES)
+    if inputs.scorer is None or labels is None or any(folder.glob("entity_names_*.json")):
+        return None
+    return lambda _: labels_in_order(labels, inputs.numbering.num_entities)
 
 
 def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:

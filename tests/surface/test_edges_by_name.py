@@ -420,14 +420,14 @@ def test_a_dictionary_in_another_folder_does(dynamic: TinyCase) -> None:
     assert succeeds(dynamic, "edge_paths=edges.tsv", "dictionary_path=names") == expected
 
 
-def test_a_model_in_memory_needs_folders(dynamic: TinyCase) -> None:
+def test_a_model_in_memory_needs_names(dynamic: TinyCase) -> None:
     from pbgeval import EvalConfig
     from pbgeval.models.functions import edge_scorer
 
     scorer = edge_scorer(lambda lhs, rel, rhs: lhs + rel + rhs, num_entities=17, num_relations=5)
     config = EvalConfig(edge_paths=[str(dynamic.root / "edges.tsv")])
 
-    with pytest.raises(EvalError, match=r"edges\.tsv: this file has edges by name, .* kgeval-dist import-graph"):
+    with pytest.raises(EvalError, match=r"^dictionary_path: edges by name need the names of ids; set it to "):
         evaluate(config, model=scorer)
 
 

@@ -251,7 +251,11 @@ def own_models(patch: pytest.MonkeyPatch) -> Iterator[Names]:
         "relation_vectors": relation_vectors,
         "entity_names": [f"entity {index}" for index in range(20)],
         "relation_names": [f"relation {index}" for index in range(3)],
+        "score_names": lambda lhs, rel, rhs: (lhs * 7 + rel * 3 + rhs * 5).remainder(11).float(),
     }
+    Path("names").mkdir()
+    for plural, name in (("entities", "entity_names"), ("relations", "relation_names")):
+        Path(f"names/{plural}.tsv").write_text("".join(f"{label}\n" for label in tables[name]))
     yield vectors_and_edges() | tables
     assert [results()[name]["num_edges"] for name in ("converted", "mine")] == [30, 30]
     # The page's layout: the first half of a row is real, the second imaginary.

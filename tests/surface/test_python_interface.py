@@ -38,7 +38,8 @@ from tests.kit.commands import REPOSITORY
 NAMES = """
 Comparison Edges EntitySchema EvalConfig EvalError ManyRuns ModelSchema ModelTensors Monitor MonitoredRelation Observer
 RelationSchema Report ScoredModel Scorer Side SuiteGraph Team TensorBoardSink __version__ batch_scorer compare
-compare_runs edge_scorer evaluate evaluate_triples from_ranks from_scores load_config read_history side_scorer
+compare_runs edge_scorer evaluate evaluate_files evaluate_triples from_ranks from_scores load_config read_history
+side_scorer
 """
 CANDIDATES = {
     "all": ["candidates=all", "filter_paths=edges", "breakdowns=relation,entity_types"],

@@ -1,0 +1,118 @@
+"""`evaluate_files`: three files of edges by name, with a scoring function or a model on disk."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pbgeval import Report, edge_scorer, evaluate_files, evaluate_triples
+from pbgeval import evaluation as driver
+from pbgeval.errors import ConfigError, EvalError, LaunchError
+from tests.kit.commands import writes_nothing
+from tests.kit.refusals import faults_of
+
+NUM_ENTITIES, NUM_RELATIONS = 9, 2
+SCORER = edge_scorer(
+    lambda lhs, rel, rhs: (lhs * 7 + rel * 3 + rhs * 5).remainder(11).float(),
+    num_entities=NUM_ENTITIES,
+    num_relations=NUM_RELATIONS,
+)
+EDGES = {
+    "test": [(0, 0, 1), (2, 1, 8), (5, 0, 5)],
+    "train": [(0, 0, 2), (1, 1, 3), (2, 1, 8)],
+    "valid": [(0, 0, 7), (4, 0, 5)],
+}
+FILES = {"train": "train.tsv", "valid": ["valid.tsv"]}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with files of edges by name, names and a model of vectors."""
+    monkeypatch.chdir(tmp_path)
+    labels = {
+        "entities": [f"entity {index}" for index in range(NUM_ENTITIES)],
+        "relations": [f"relation {index}" for index in range(NUM_RELATIONS)],
+    }
+    for name, ids in EDGES.items():
+        lines = (f"entity {lhs}\trelation {rel}\tentity {rhs}\n" for lhs, rel, rhs in ids)
+        Path(f"{name}.tsv").write_text("".join(lines))
+    for place in ("names", "mine"):
+        Path(place).mkdir()
+        for name, of in labels.items():
+            Path(place, f"{name}.tsv").write_text("".join(f"{label}\n" for label in of))
+    source = np.random.default_rng(3)
+    for name, number in (("entity", NUM_ENTITIES), ("relation", NUM_RELATIONS)):
+        np.save(f"mine/{name}.npy", source.normal(size=(number, 4)).astype(np.float32))
+    Path("mine/model.json").write_text('{"model": "distmult"}')
+    return tmp_path
+
+
+def of_ids(model: object, **settings: object) -> Report:
+    return evaluate_triples(model, EDGES["test"], train=[EDGES["train"]], known=[EDGES["valid"]], **settings)
+
+
+def test_a_function_has_the_figures_of_the_same_edges_by_id_and_writes_nothing(folder: Path) -> None:
+    with writes_nothing(folder):
+        report = evaluate_files(SCORER, "test.tsv", **FILES, labels="names", breakdowns=["relation"])
+
+    expected = of_ids(SCORER)
+    assert report.document["metrics"] == expected.document["metrics"]
+    assert report.document["edge_diagnostics"] == expected.document["edge_diagnostics"]
+    assert [row["relation"] for row in report.table("relations")] == ["relation 0", "relation 1"]
+    assert report.path is None
+
+
+def test_a_model_on_disk_has_its_names_beside_it_or_elsewhere(folder: Path) -> None:
+    with writes_nothing(folder):
+        report = evaluate_files(folder / "mine", Path("test.tsv"), **FILES)
+    Path("mine/entities.tsv").rename("elsewhere.tsv")
+    elsewhere = evaluate_files("mine", "test.tsv", **FILES, labels=folder / "names")
+
+    expected = of_ids("mine").document["metrics"]
+    assert (report.document["metrics"], elsewhere.document["metrics"]) == (expected, expected)
+
+
+def test_an_output_has_names_and_the_same_run_finds_its_edges_there(folder: Path) -> None:
+    evaluate_files(SCORER, "test.tsv", labels="names", output="done", save_topk=2)
+    imported = sorted(Path("done/imported").rglob("*.h5"))
+    evaluate_files(SCORER, "test.tsv", labels="names", output="done", save_topk=2, overwrite=True)
+
+    assert imported == sorted(Path("done/imported").rglob("*.h5")) != []
+    lines = Path("done/topk/0/topk_0_0.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in csv.DictReader(lines, delimiter="\t") if (row["side"], row["row"]) == ("tail", "1")]
+    assert [(row["head"], row["relation"], row["tail"]) for row in rows] == [("entity 2", "relation 1", "entity 8")] * 2
+    assert {row["candidate"] for row in rows} < {f"entity {index}" for index in range(NUM_ENTITIES)}
+
+
+def test_edges_with_unknown_names_are_refused_or_left_out_and_counted(folder: Path) -> None:
+    with Path("test.tsv").open("a") as file:
+        file.write("entity 1\trelation 1\tnobody\n")
+
+    with pytest.raises(EvalError, match=r"1 of 4 edges have names that are not in .*unknown = 'skip'"):
+        evaluate_files(SCORER, "test.tsv", labels="names")
+    report = evaluate_files(SCORER, "test.tsv", labels="names", unknown="skip")
+
+    assert (report.document["num_edges"], report.document["left_out"]["edge_paths"]) == (3, [1])
+
+
+def test_what_is_missing_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with writes_nothing(folder):
+        faults = [
+            *faults_of(lambda: evaluate_files(SCORER, "test.tsv"), ConfigError),
+            *faults_of(lambda: evaluate_files(SCORER, "tset.tsv", labels="names"), EvalError),
+            *faults_of(lambda: evaluate_files(SCORER, "test.tsv", labels="nowhere"), EvalError),
+            *faults_of(lambda: evaluate_files(SCORER, "test.tsv", labels="names", tarin="train.tsv"), ConfigError),
+        ]
+        monkeypatch.setattr(driver, "is_worker_of_a_group", lambda: True)
+        faults += faults_of(lambda: evaluate_files(SCORER, "test.tsv", labels="names", output="done"), LaunchError)
+
+    assert [fault.partition(":")[0] for fault in faults] == [
+        "labels",
+        "edge_paths[0]",
+        "entity_path",
+        "tarin",
+        "edge_paths",
+    ]
