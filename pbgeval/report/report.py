@@ -19,7 +19,7 @@ from pbgeval.metrics.names import resolve
 from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket
 from pbgeval.report.conditions import warnings_of
-from pbgeval.report.figures import final_table, headline_of, popularity_of, rows_table, topk_of
+from pbgeval.report.figures import candidates_table, final_table, headline_of, popularity_of, rows_table, topk_of
 from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text
 from pbgeval.results.result import Result, errors_of
 from pbgeval.results.shape import SIDES
@@ -292,6 +292,40 @@ class Report(Result):
             raise OutputError(f"no table {name!r} in this report: expected one of {known}{hint}")
         rows = self.rows[name]
         return Table(rows, partial(rows_table, name, rows, self.document["headline"]))
+
+    def top(self, *, relation: str, head: str | None = None, tail: str | None = None, k: int = 10) -> Table:
+        """Return the best candidates of a query by name, from the lists of `save_topk`.
+
+        Args:
+            relation: its name.
+            head: the name of the known entity: tails are listed.
+            tail: the same: heads are listed. Give one of both.
+            k: how many candidates; the run saved `save_topk`.
+
+        Raises:
+            ValueError: not one of head and tail is given.
+            OutputError: there are no lists, or none of this query: only queries of evaluated edges have one.
+
+        Examples:
+            >>> import pbgeval
+            >>> def score(lhs, rel, rhs):
+            ...     return -(lhs + 1 - rhs).abs().float()  # the tail is the next entity
+            ...
+            >>> model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
+            >>> report = pbgeval.evaluate_triples(model, [(0, 0, 1)], save_topk=2, output="results/lists")
+            >>> [row["candidate"] for row in report.top(head="all:0:0", relation="0")]  # these have no names
+            ['all:0:1', 'all:0:0']
+        """
+        from pbgeval.results.saved_lists import saved_list  # here: it imports torch, which pages do not need
+
+        if (head is None) == (tail is None):
+            raise ValueError("give the known entity: head or tail")
+        if self.path is None:
+            raise OutputError("this report has no folder, so no saved lists; evaluate with save_topk=10 and output=...")
+        hidden, known = ("tail", head) if tail is None else ("head", tail)
+        rows = saved_list(self.path, hidden, str(known), relation)[:k]
+        title = f"{head}, {relation}, ?" if tail is None else f"?, {relation}, {tail}"
+        return Table(rows, partial(candidates_table, title, rows))
 
     def shown(self) -> list[DataTable]:
         """Return the tables that are printed: the headline metrics and the sections that were asked for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -12,12 +13,14 @@ from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.row_files import QueryFile
-from pbgeval.storage.text import cell_of
+from pbgeval.storage.text import cell_of, name_of
 from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
 TABLE_COLUMNS = ("row", "side", "head", "relation", "tail", "place", "candidate", "score", "known", "is_true")
 _CELLS_AT_A_TIME = 1 << 17  # lines of the table in memory
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_LABELS = {"\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r"}  # by what stands for them
+_ESCAPES = str.maketrans({label: cell for cell, label in _LABELS.items()})
+_ESCAPED = re.compile(r"\\[\\tnr]")
 
 
 @frozen
@@ -74,7 +77,7 @@ def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: in
     best = {side: topk.read_side(side, start, stop) for side in topk.sides}
     candidates = {side: _candidate_labels(vocabulary, ends[side][0], best[side]) for side in topk.sides}
     for index, rel in enumerate(rel_E.tolist()):
-        edge = f"{labels[Side.LHS][index]}\t{_escape(vocabulary.relations[rel])}\t{labels[Side.RHS][index]}"
+        edge = f"{labels[Side.LHS][index]}\t{escaped(vocabulary.relations[rel])}\t{labels[Side.RHS][index]}"
         for side in topk.sides:
             found = best[side]
             true = ends[side][1][index], ends[side][2][index]
@@ -100,7 +103,7 @@ def _labels(vocabulary: Vocabulary, types: list[str], partitions: np.ndarray, ro
     labels = np.empty(len(types), object)
     for entity_type in sorted(set(types)):
         here = np.flatnonzero(np.array(types) == entity_type)
-        labels[here] = [*map(_escape, vocabulary.entities.look_up(entity_type, partitions[here], rows[here]))]
+        labels[here] = [*map(escaped, vocabulary.entities.look_up(entity_type, partitions[here], rows[here]))]
     return labels
 
 
@@ -113,5 +116,11 @@ def _candidate_labels(vocabulary: Vocabulary, types: list[str], best: Mapping[st
     return labels
 
 
-def _escape(label: str) -> str:
+def escaped(label: str) -> str:
+    """Return the cell of the table that stands for a label."""
     return cell_of(label.translate(_ESCAPES))
+
+
+def unescaped(cell: str) -> str:
+    """Return the label that a cell of the table stands for."""
+    return _ESCAPED.sub(lambda found: _LABELS[found[0]], name_of(cell))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from pbgeval import Report, edge_scorer, evaluate_files, evaluate_triples
 from pbgeval import evaluation as driver
-from pbgeval.errors import ConfigError, EvalError, LaunchError
+from pbgeval.errors import ConfigError, EvalError, LaunchError, OutputError
+from pbgeval.storage.topk import escaped, unescaped
 from tests.kit.commands import writes_nothing
 from tests.kit.refusals import faults_of
 
@@ -85,6 +87,47 @@ def test_an_output_has_names_and_the_same_run_finds_its_edges_there(folder: Path
     rows = [row for row in csv.DictReader(lines, delimiter="\t") if (row["side"], row["row"]) == ("tail", "1")]
     assert [(row["head"], row["relation"], row["tail"]) for row in rows] == [("entity 2", "relation 1", "entity 8")] * 2
     assert {row["candidate"] for row in rows} < {f"entity {index}" for index in range(NUM_ENTITIES)}
+
+
+def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> None:
+    report = evaluate_files(SCORER, "test.tsv", **FILES, labels="names", output="done", save_topk=5)
+    found = Report.read("done").top(head="entity 0", relation="relation 0", k=4)
+
+    scores = {index: float((index * 5) % 11) for index in range(NUM_ENTITIES)}  # of (0, 0, index)
+    best = sorted(scores, key=lambda index: (-scores[index], index))[:4]
+    assert [(row["place"], row["candidate"], row["score"]) for row in found] == [
+        (place, f"entity {index}", scores[index]) for place, index in enumerate(best, 1)
+    ]
+    assert [row["candidate"] for row in found if row["known"]] == [f"entity {at}" for at in best if at in (2, 7)]
+    assert [row["candidate"] for row in found if row["is_true"]] == [f"entity {at}" for at in best if at == 1]
+    assert repr(found).splitlines()[0].strip() == "entity 0, relation 0, ?"
+    assert len(report.top(tail="entity 8", relation="relation 1")) == 5
+    with pytest.raises(ValueError, match="give the known entity: head or tail"):
+        report.top(relation="relation 0")
+    for query, message in (
+        ({"head": "entity 0", "relation": "relation 1"}, "no evaluated edge has head 'entity 0' and relation "),
+        ({"head": "entity 0", "relation": "r"}, "; it has 'relation 0'"),
+        ({"tail": "entity8", "relation": "relation 1"}, "; did you mean 'entity 8'?"),
+    ):
+        with pytest.raises(OutputError, match=re.escape(message)):
+            report.top(**query)
+    [path] = Path("done/topk/0").glob("*.tsv")
+    path.write_text(path.read_text().replace("\tplace\t", "\tplaces\t"))
+    with pytest.raises(OutputError, match=r"topk_0_0\.tsv: expected saved lists, got: other columns; evaluate again"):
+        report.top(head="entity 0", relation="relation 0")
+
+
+def test_without_lists_there_are_no_best_candidates(folder: Path) -> None:
+    query = {"head": "entity 0", "relation": "relation 0"}
+    with pytest.raises(OutputError, match="this report has no folder, so no saved lists"):
+        evaluate_files(SCORER, "test.tsv", labels="names").top(**query)
+    with pytest.raises(OutputError, match="no saved lists; evaluate with save_topk=10"):
+        evaluate_files(SCORER, "test.tsv", labels="names", output="done").top(**query)
+
+
+def test_names_with_tabs_and_signs_are_found_as_they_are() -> None:
+    for label in ("a\tb", "=1+1", "'quoted", "back\\slash", "back\\\\n", "line\nbreak"):
+        assert unescaped(escaped(label)) == label
 
 
 def test_edges_with_unknown_names_are_refused_or_left_out_and_counted(folder: Path) -> None:
