@@ -280,6 +280,7 @@ def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(
     assert json.loads(ended.done["imports"].printed) == {
         "pbgeval.scoring.chain_kernels": "triton",
         "pbgeval.scoring.draw_kernels": "triton",
+        "pbgeval.scoring.exact_kernels": "triton",
         "pbgeval.integrations.lightning": "lightning",
         "pbgeval.integrations.pykeen_evaluator": "pykeen",
         "pbgeval.integrations.pykeen_training": "pykeen",
