@@ -39,6 +39,7 @@ from pbgeval.command_line.options import (
     refuse_misplaced,
     usage_line,
 )
+from pbgeval.command_line.planning import plan
 from pbgeval.command_line.printing import show
 from pbgeval.command_line.reports import monitor, report
 from pbgeval.command_line.sharing import publish, verify
@@ -155,6 +156,9 @@ def _evaluate(
         if output is not None and is_url(output) and report.path is not None:
             print(printable(f"copied to {without_secrets(output, output)}"), flush=True)
     return 0 if report.document["complete"] else INCOMPLETE_STATUS
+
+
+command()(plan)
 
 
 @command()

@@ -34,7 +34,15 @@ from attrs import evolve, frozen
 from pbgeval.cluster.claim import Claim, Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts, check_workers
 from pbgeval.cluster.launch import WorkerServer, is_worker_of_a_group, start_local_workers
-from pbgeval.cluster.resources import host_name, num_cores, num_gpus, resident_bytes
+from pbgeval.cluster.resources import (
+    WorkerDevice,
+    choose_device,
+    describe_devices,
+    host_name,
+    num_cores,
+    num_gpus,
+    resident_bytes,
+)
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config, config_of_dict, config_of_keys, load_config
@@ -61,7 +69,7 @@ from pbgeval.inputs.opening import (
     files_of_edges,
     open_inputs,
 )
-from pbgeval.inputs.protocol import make_protocol
+from pbgeval.inputs.protocol import Protocol, make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
@@ -78,7 +86,8 @@ from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import is_url, names_file_of_edges
 from pbgeval.storage.writing import temporary_folder
 from pbgeval.worker.context import Work
-from pbgeval.worker.run import do_work, what_is_done, work_as_local_worker
+from pbgeval.worker.plan import RunPlan
+from pbgeval.worker.run import do_work, plan_alone, what_is_done, work_as_local_worker
 
 ROWS_PER_PROCESS = 1 << 17  # candidates for which a further process is started by default
 DIGEST_LENGTHS = (4, 8, 32)  # hex digits of a run's digest in the name of its folder: the first that is free
@@ -421,7 +430,7 @@ def _check_memory(work: Work, num_workers: int) -> None:
 
 def _num_workers(work: Work, launch: Launch) -> int:
     """Return how many workers this process is or starts."""
-    return 1 if is_worker_of_a_group() else launch.workers or _default_workers(work)
+    return 1 if is_worker_of_a_group() else launch.workers or _default_workers(work.inputs, work.protocol, work.device)
 
 
 def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Result | None:
@@ -448,15 +457,13 @@ def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Re
         raise IncompleteError(*error.faults, left) from None
 
 
-def _default_workers(work: Work) -> int:
+def _default_workers(inputs: Inputs, protocol: Protocol, device: str) -> int:
     """Return one worker for each GPU; without one, as many as the cores, the config and the work allow."""
-    gpus = num_gpus(work.device)
+    gpus = num_gpus(device)
     if gpus:  # more would take turns on the GPUs, and each needs room there
         return gpus
-    num_shares = (
-        work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1 if work.protocol.sweeps else len(work.protocol.units)
-    )
-    return max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
+    num_shares = inputs.numbering.num_entities // ROWS_PER_PROCESS + 1 if protocol.sweeps else len(protocol.units)
+    return max(1, min(num_cores(), inputs.config.workers or num_cores(), num_shares))
 
 
 def _keep_or_release(output: OutputDirectory) -> None:
@@ -500,6 +507,22 @@ def output_of(config: EvalConfig, output: Path | None = None) -> Path:
     with inputs_of_config(config, output) as inputs:
         default = _default_output(config, provenance_of(inputs))
     return output or default
+
+
+def plan_evaluation(
+    config: EvalConfig, workers: int | None = None, device: str = "auto", observer: Observer | None = None
+) -> tuple[str, RunPlan]:
+    """Return the devices that a run of a config on this host uses, and what it takes; nothing is kept of it.
+
+    Raises:
+        EvalError: as `output_of`; or `max_memory` is too small.
+    """
+    with temporary_folder() as folder, inputs_of_config(config, folder / "output") as inputs:
+        protocol = make_protocol(inputs)
+        num_workers = workers or _default_workers(inputs, protocol, device)
+        plan = plan_alone(inputs, protocol, device, num_workers, observer or Observer())
+        devices = [WorkerDevice.from_device(choose_device(device, rank)) for rank in range(num_workers)]
+        return describe_devices(devices, device), plan
 
 
 @contextmanager

@@ -44,6 +44,11 @@ class Observer:
         scoring
     """
 
+    @property
+    def wants_estimates(self) -> bool:
+        """Whether a run of more than some seconds may measure up to half a second first, to tell how long it takes."""
+        return False
+
     def warn(self, message: str) -> None:
         """Take note of something the user should know that is not an error."""
 

@@ -116,6 +116,21 @@ class MemoryPlan:
     queries_in_memory: bool  # else prepared queries are spilled
     block_threads: int = 1 << 10  # at most so many blocks of scores at once
 
+    def bytes_used(self, fixed: int, num_queries: int, row_bytes: int, num_threads: int, num_known: int) -> int:
+        """Return about how much a worker holds when it holds most.
+
+        Args:
+            fixed: bytes, as `fixed_bytes` returns them.
+            num_queries: of all edges.
+            row_bytes: of one prepared row.
+            num_threads: of the worker.
+            num_known: known edges that are read.
+        """
+        further_blocks = min(self.block_threads, num_threads) - 1
+        queries_bytes = num_queries * row_bytes if self.queries_in_memory else 0
+        known_bytes = min(self.known_rows, num_known) * BYTES_PER_KNOWN_ROW
+        return fixed + further_blocks * BLOCK_BYTES + queries_bytes + known_bytes + self.rows_per_range * row_bytes * 6
+
 
 def beside_blocks(free: int) -> int:
     """Return of a GPU's free bytes what `plan_room` may halve: blocks of scores and of rows need their room, too."""
@@ -182,7 +197,7 @@ def plan_memory(
     """
     if limit is None:
         return MemoryPlan(most_rows, MAX_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
-    fixed = resident + held + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + num_queries * BYTES_PER_QUERY
+    fixed = fixed_bytes(resident, held, num_edges, num_queries)
     least = MIN_ROWS_PER_RANGE * (row_bytes * 6 + BYTES_PER_KNOWN_ROW * 4) + (16 << 20)
     _check_limit(limit, fixed + least, f"for {num_edges} edges", resident)
     free = int(limit / SLACK) - fixed
@@ -199,6 +214,11 @@ def plan_memory(
         queries_in_memory=in_memory,
         block_threads=1 + further_blocks,
     )
+
+
+def fixed_bytes(resident: int, held: int, num_edges: int, num_queries: int) -> int:
+    """Return the bytes of a sweep that no size of blocks changes."""
+    return resident + held + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + num_queries * BYTES_PER_QUERY
 
 
 def check_sample(

@@ -29,6 +29,10 @@ class ConsoleObserver(Observer):
     _in_round: int = field(default=0, init=False)  # edges of this round; 0: there is no sample
     _is_last: bool = field(default=True, init=False)  # whether no later round is foreseen
 
+    @property
+    def wants_estimates(self) -> bool:
+        return not self.quiet
+
     def warn(self, message: str) -> None:
         """Print a warning; the same one, of a second evaluation, only once."""
         if message not in self._warned:

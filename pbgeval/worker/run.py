@@ -32,7 +32,10 @@ from pbgeval.config.precision import precision_of, why_not_exact
 from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.memory_check import check_memory
+from pbgeval.inputs.opening import Inputs
+from pbgeval.inputs.protocol import Protocol
 from pbgeval.jit import announced_compiling
+from pbgeval.progress import Observer
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.results.document import ReportContext, make_result
 from pbgeval.results.result import Result
@@ -50,6 +53,7 @@ from pbgeval.worker.context import TimeUse, Work, WorkerContext, WorkSummary
 from pbgeval.worker.diagnostics import diagnose_edges
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.per_edge import open_per_edge_files
+from pbgeval.worker.plan import MEASURED_SECONDS, RunPlan, measure, plan_of, with_estimate
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import Rounds
 from pbgeval.worker.sweep import do_sweep, range_of_name
@@ -162,7 +166,7 @@ def _set_up(work: Work, team: Team, caller_settings: CallerSettings) -> Iterator
             make_folder(context.scratch.path)
             make_folder(work.journal_path)
             write_atomically(context.scratch.path / LEASE, team.nonce, check=work.claim.check)
-    context = _with_devices(context)
+    context = _with_devices(context, caller_settings)
     try:
         yield context
     except FileNotFoundError:
@@ -203,16 +207,18 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
     )
 
 
-def _with_devices(context: WorkerContext) -> WorkerContext:
-    """Tell the user the devices and the precision, and each worker how many share its GPU. Every worker calls it."""
+def _with_devices(context: WorkerContext, caller_settings: CallerSettings) -> WorkerContext:
+    """Tell the user devices, precision and plan, and each worker how many share its GPU. Every worker calls it."""
     work, team = context.work, context.team
     mine = WorkerDevice.from_device(context.device)
     devices = team.gather_objects(mine)
     line = describe_devices(devices, work.device)
+    plan = _plan(context, caller_settings)
     if team.rank_in_team == 0:
         reason = why_not_exact(work.inputs.config)
         told = f"{line}; precision {precision_of(work.inputs.config)}"
-        work.observer.note(told if reason is None else f"{told}: {reason}")
+        told += "" if reason is None else f": {reason}"
+        work.observer.note(f"{told}; {plan.line}")
         num_gpus = len({(device.host, device.gpu) for device in devices if device.gpu is not None})
         on_gpus = sum(device.gpu is not None for device in devices)
         if on_gpus > num_gpus:
@@ -221,6 +227,29 @@ def _with_devices(context: WorkerContext) -> WorkerContext:
                 "divide its memory; start one worker for each GPU"
             )
     return evolve(context, devices=line, num_sharing_gpu=num_sharing_gpu(devices, mine))
+
+
+def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
+    """Return what the run will take. Every worker calls it: they measure at the same time, as they will compute."""
+    work, team = context.work, context.team
+    plan = plan_of(work.inputs, work.protocol, context.device, team.size, torch.get_num_threads(), briefly=True)
+    speed = None
+    if work.observer.wants_estimates and not plan.is_small and not context.journal.journal.entries():
+        speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
+    return with_estimate(plan, work.inputs, work.protocol, team.gather_objects(speed))
+
+
+def plan_alone(inputs: Inputs, protocol: Protocol, device: str, num_workers: int, observer: Observer) -> RunPlan:
+    """Return what a run of local workers will take, measured as one of them."""
+    with threads_put_back(), full_precision() as caller_settings, announced_compiling(observer.note):
+        use_threads(num_workers)
+        chosen = choose_device(device, local_rank=0)
+        plan = plan_of(inputs, protocol, chosen, num_workers, torch.get_num_threads())
+        if plan.is_small:
+            return plan
+        check_kernels(chosen, torch.float64 if precision_of(inputs.config) == "float64" else torch.float32)
+        speed = measure(inputs, protocol, chosen, caller_settings, MEASURED_SECONDS)
+        return with_estimate(plan, inputs, protocol, [speed])
 
 
 def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:

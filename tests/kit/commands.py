@@ -30,7 +30,9 @@ from tests.patience import PATIENCE
 T = TypeVar("T")
 ONCE = ("--config", "--workers", "--output", "--ranking")  # options that a test may give anew
 # The first line of every run.
-DEVICES = re.compile(r"(CPU, \d+ cores?(: no GPU found by torch)?|\d+ x .*); precision (exact|float64|float32)(: .*)?")
+DEVICES = re.compile(
+    r"(CPU, \d+ cores?(: no GPU found by torch)?|\d+ x .*); precision (exact|float64|float32)(: .*)?; .* per query.*"
+)
 COMMAND = Path(sys.executable).parent / "kgeval-dist"
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What typer makes of its declarations, a tenth of a small run: once per process here, as it is for users.
@@ -47,7 +49,7 @@ class Done:
 
     @property
     def faults(self) -> list[str]:
-        """All lines but the one that names the devices."""
+        """All lines but the one that names the devices and what the run takes."""
         return [line for line in self.err.splitlines() if DEVICES.fullmatch(line) is None]
 
     @property

@@ -1,0 +1,160 @@
+"""What a run will take, told before it: by `kgeval-dist plan`, and in the first line of a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from attrs import define, evolve, field
+
+from pbgeval import edge_scorer, evaluate, evaluate_triples, load_config
+from pbgeval.evaluation import plan_evaluation
+from pbgeval.inputs.opening import open_inputs
+from pbgeval.inputs.protocol import make_protocol
+from pbgeval.progress import Observer
+from pbgeval.worker import plan as planning
+from pbgeval.worker.plan import Estimate, RunPlan, Speed, Workload, plan_of, with_estimate
+from tests.kit.case import TinyCase
+from tests.kit.commands import run_main, run_of
+
+CPU = torch.device("cpu")
+
+
+@define
+class Lines(Observer):
+    """Keeps what it is told, and wants to know how long a run takes."""
+
+    said: list[str] = field(factory=list)
+
+    @property
+    def wants_estimates(self) -> bool:
+        return True
+
+    def note(self, message: str) -> None:
+        self.said.append(message)
+
+
+def planned(case: TinyCase, *overrides: str, workers: int = 1) -> RunPlan:
+    return plan_evaluation(load_config(case.config, overrides), workers, "cpu")[1]
+
+
+@pytest.fixture
+def measures_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have even tiny runs measured."""
+    monkeypatch.setattr(planning, "SECONDS_OF_SMALL_RUNS", 0.0)
+    monkeypatch.setattr(planning, "FIRST_CELLS", 1)
+
+
+def test_the_command_tells_what_a_run_takes_and_writes_nothing(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path, dynamic=True)
+    before = sorted(tmp_path.rglob("*"))
+
+    done = run_main("plan", "eval.py", "-p", "candidates=all", "--device", "cpu", cwd=tmp_path)
+
+    num_edges = sum(23 + number for number in range(9))
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines()[:3] == [
+        f"edges       {num_edges} ({2 * num_edges} queries)",
+        "candidates  50 per query",
+        "workers     1",
+    ]
+    assert re.search(r"^memory      about \d+ MB per worker$", done.out, re.MULTILINE)
+    assert "time        a few seconds\n" in done.out
+    assert sorted(tmp_path.rglob("*")) == before
+    assert case.config.exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fewest", "most"),
+    [((), 6, 17), (("candidates=partition",), 6, 17), (("candidates=all",), 6, 50)],
+)
+def test_candidates_are_those_of_the_config(overrides: tuple[str, ...], fewest: int, most: int, tmp_path: Path) -> None:
+    assert planned(TinyCase.write(tmp_path), *overrides).limits == (fewest, most)
+
+
+def test_a_sample_is_planned_as_a_sample(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+    whole, part = planned(case), planned(case, "sample_edges=100")
+
+    assert (part.num_edges, part.bound) == (100, "")
+    assert part.coarse_seconds == pytest.approx(whole.coarse_seconds * 100 / whole.num_edges)
+    assert planned(case, "target_error=0.01").bound == "at least "
+    assert planned(case, "restrict_relations=knows").bound == "at most "
+
+
+@pytest.mark.usefixtures("measures_all")
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("candidates=partition",), ("candidates=all", "filter_paths={root}/edges"), ("precision=float32",)],
+    ids=["sampled", "partition", "all", "float32"],
+)
+def test_a_measurement_gives_a_time_and_changes_no_figure(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+    lines = Lines()
+    config, keys = str(case.config), [override.format(root=tmp_path) for override in overrides]
+
+    evaluate(config, overrides=keys, output=tmp_path / "told", workers=1, device="cpu", observer=lines)
+    evaluate(config, overrides=keys, output=tmp_path / "silent", workers=1, device="cpu")
+
+    assert re.search(r"1 worker; about .* per worker; about .* to read; about [\d.]+ s \(.* to .*\)$", lines.said[0])
+    told, silent = ((tmp_path / name / "metrics.json").read_bytes() for name in ("told", "silent"))
+    assert told == silent
+    assert run_of(tmp_path / "told").get("open_candidates") == run_of(tmp_path / "silent").get("open_candidates")
+
+
+def test_a_tiny_run_measures_nothing_and_says_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_measured", pytest.fail)
+    lines = Lines()
+
+    evaluate(str(TinyCase.write(tmp_path).config), output=tmp_path / "out", workers=1, device="cpu", observer=lines)
+
+    assert re.fullmatch(r"CPU, \d+ cores?; precision exact; 243 edges, 6 to 17 candidates per query", lines.said[0])
+
+
+@pytest.mark.usefixtures("measures_all")
+def test_the_time_of_a_function_is_not_estimated(tmp_path: Path) -> None:
+    model = edge_scorer(lambda lhs, rel, rhs: (lhs + rel - rhs).float(), num_entities=9, num_relations=2)
+    lines = Lines()
+
+    evaluate_triples(model, [(0, 1, 2), (3, 0, 4)], output=tmp_path / "out", device="cpu", observer=lines)
+
+    assert re.search(r"; 2 edges, 9 candidates per query; 1 worker; about [^;]*; [^;]* to read$", lines.said[0])
+
+
+def test_time_grows_with_the_work_beyond_what_each_unit_takes() -> None:
+    of_two_runs = [(100, 2.0), (400, 5.0)]  # 1 s for a unit, 0.01 s for an edge
+
+    assert planning._extended(of_two_runs, 10_000, num_units=3) == pytest.approx(103.0)
+    assert planning._extended([(100, 2.0), (100, 2.0)], 1_000, num_units=3) == pytest.approx(20.0)
+
+
+def test_workers_share_the_work_and_other_programs_widen_the_range(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+    inputs = open_inputs(load_config(case.config))
+    protocol = make_protocol(inputs)
+    plan = evolve(plan_of(inputs, protocol, CPU, 1, 2), num_queries=0, read_bytes=0)
+
+    def estimate(num_workers: int, seconds: float) -> Estimate:
+        speed = Speed(seconds, cpu_seconds=100.0, own_seconds=50.0)
+        found = with_estimate(evolve(plan, num_workers=num_workers), inputs, protocol, [speed, None]).estimate
+        assert found is not None
+        return found
+
+    alone = estimate(1, 50.0)
+    assert (alone.seconds, alone.cpu_seconds) == (50.0, 100.0)
+    assert (alone.fewest, alone.most) == pytest.approx((50 / 1.5, 75.0))
+    assert estimate(2, 50.0).seconds == 25.0
+    busy = estimate(1, 200.0)
+    assert (busy.fewest, busy.most) == pytest.approx((50 / 1.5, 300.0))
+
+
+def test_cells_are_those_of_all_buckets_and_sides(tmp_path: Path) -> None:
+    inputs = open_inputs(load_config(TinyCase.write(tmp_path, dynamic=True).config, ["candidates=partition"]))
+
+    load = Workload.from_headers(inputs, make_protocol(inputs))
+
+    sizes = (17, 16, 17)
+    expected = sum((23 + 3 * lhs + rhs) * (sizes[lhs] + sizes[rhs]) for lhs in range(3) for rhs in range(3))
+    assert load.num_cells == pytest.approx(expected)
