@@ -26,6 +26,7 @@ from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
 from pbgeval.notation import ENDS, Bucket, Side, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
+from pbgeval.ranking.cpu_lists import slow_exact_lists
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
 from pbgeval.scoring.block_scorer import (
@@ -145,8 +146,19 @@ class MonitorProtocol:
     @property
     def is_exact(self) -> bool:
         """Whether vectors have exact ranks, by the rule of the config's `precision`."""
-        operators = [of.operator for of in self.schema.relations]
-        return not self.lists.pbg_semantics and without_exact_ranks(self.schema.comparator, operators) is None
+        schema = self.schema
+        if self.lists.pbg_semantics or without_exact_ranks(schema.comparator, [of.operator for of in schema.relations]):
+            return False
+        sampled = [of.operator for of in schema.relations if not of.all_negs]
+        slow = slow_exact_lists(
+            schema.comparator,
+            sampled,
+            bias=schema.bias,
+            dynamic=schema.dynamic,
+            max_norm=schema.max_norm is not None,
+            batch_negs=self.lists.num_batch_negs > 0,
+        )
+        return slow is None
 
 
 @frozen(eq=False)

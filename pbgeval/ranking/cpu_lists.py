@@ -6,7 +6,7 @@ and scores stay in a core's cache; as blocks of tensors they would pass through 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
@@ -42,6 +42,39 @@ OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
 }
 OPEN_PER_QUERY = 1  # cells that may stay open in float64, on average; does not change the results
 Arrays = tuple[Any, ...]  # arguments of the loop
+
+
+def slow_exact_lists(
+    comparator: str,
+    operators: Iterable[str],
+    *,
+    bias: bool,
+    dynamic: bool,
+    max_norm: bool = False,
+    batch_negs: bool = True,
+) -> str | None:
+    """Return why exact ranks in sampled lists are not counted by a loop, in words; None if they are.
+
+    Args:
+        comparator: one that has exact ranks.
+        operators: of the relations that meet sampled lists.
+        bias: whether the comparator has one.
+        dynamic: whether relations are dynamic.
+        max_norm: whether rows that are too long are scaled.
+        batch_negs: whether lists begin with the entities of their chunk.
+    """
+    operators = tuple(operators)
+    unknown = next((operator for operator in operators if operator not in OPERATORS), None)
+    reasons = {
+        f"comparator {comparator!r}": comparator != "dot",
+        "bias = True": bias,
+        f"operator {unknown!r}": unknown is not None,
+        # On a query it adds a constant, which the loop does not compute.
+        "operator 'translation' and dynamic_relations = False": "translation" in operators and not dynamic,
+        "max_norm": max_norm,
+        "num_batch_negs = 0": not batch_negs,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None) if operators else None
 
 
 @frozen(eq=False)

@@ -73,14 +73,14 @@ def jobs(of: str, folder: Path) -> Iterator[tuple[str, EvalConfig]]:
             graph = made_graph(comparator, bias=at % 2 == 1)
             known = [graph.buckets]
             for policy in POLICIES:
-                keys = {"candidates": policy, "num_batch_negs": 10, "num_uniform_negs": 20}
+                keys = {"candidates": policy, "precision": "exact", "num_batch_negs": 10, "num_uniform_negs": 20}
                 path = folder / f"{comparator}-{policy}"
                 yield f"made, {comparator}, {policy}", write_graph(graph, path, filter_edges=known, **keys)
         return
     for case in sorted(path for path in Path(of).resolve().iterdir() if path.is_dir()):
         os.chdir(case)
         for policy in POLICIES:
-            yield f"{case.name}, {policy}", load_config("eval.py", [f"candidates={policy}"])
+            yield f"{case.name}, {policy}", load_config("eval.py", [f"candidates={policy}", "precision=exact"])
 
 
 def digest_of(output: Path) -> str:
