@@ -25,7 +25,7 @@ NUM_SUITE_RELATIONS = 3
 SUITE_MODELS = """
 import time
 import torch
-from neighbour import score
+from neighbour_of_suite import score
 from pbgeval import edge_scorer, side_scorer
 
 def distance(graph):
@@ -162,5 +162,5 @@ def write_suite(path: Path, graphs: Mapping[str, int]) -> None:
         lines.append(f"  {name}: {{train: {name}-train.tsv, known: [{name}-valid.tsv], test: {name}-test.tsv}}")
         _write_vectors(folder / "models" / name, num_entities)
     (folder / "models.py").write_text(SUITE_MODELS, encoding="utf-8")
-    (folder / "neighbour.py").write_text(_NEIGHBOUR, encoding="utf-8")
+    (folder / "neighbour_of_suite.py").write_text(_NEIGHBOUR, encoding="utf-8")
     path.write_text(_SUITE % "\n".join(lines), encoding="utf-8")
