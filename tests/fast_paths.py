@@ -22,6 +22,7 @@ from pbgeval.scoring import block_sizes, device_scores, exact, fast_products
 from pbgeval.scoring.comparators import COMPARATORS, L1
 from pbgeval.scoring.scorer import QueryGroup, query_groups
 from pbgeval.scoring.self_check import check_kernels
+from pbgeval.stats import cluster_sums
 from pbgeval.stats import ranks as ranking
 from pbgeval.worker import sweep
 from tests.kit.loops import use_loops
@@ -148,6 +149,7 @@ PATHS: Mapping[str, FastPath] = {
     "pairs": by_loops(exact._sums),
     "values": by_loops(fast_products._grid_sums),
     "semi_join": by_loops(semi_join._passes),
+    "clusters": by_loops(cluster_sums._add_rows),
     "bfloat16": FastPath(
         turn_on=multiply_bfloat16,
         turn_off=lambda patch: patch.setattr(cpu_counting, "multiplies_bfloat16", lambda: False),

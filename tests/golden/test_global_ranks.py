@@ -41,7 +41,7 @@ def test_partitions_apart_rank_as_partitions_merged_and_a_filter_leaves_out_what
     else:
         expected = {name: of["first_run"][-1] for name, of in settings_of(folder).items()}
     monkeypatch.chdir(folder)
-    config = load_config(folder / "eval_allnegs.py", ["candidates=all", *overrides])
+    config = load_config(folder / "eval_allnegs.py", ["candidates=all", "precision=float32", *overrides])
 
     document = evaluate(config, output=tmp_path / "output", workers=1).document
 

@@ -70,7 +70,7 @@ JOBS = {
     "all": Job(("compiled", "blocks", "semi_join", "moved_operators", "repeated_counts", "tiles"), "all", OPERATORS),
     "partition": Job(("compiled", "blocks", "tiles"), "partition", OPERATORS[:3], comparator="squared_l2"),
     "sampled": Job(
-        ("compiled", "lists", "semi_join"),
+        ("compiled", "lists", "semi_join", "clusters"),
         "sampled",
         ("complex_diagonal",) * 3,
         dynamic=True,

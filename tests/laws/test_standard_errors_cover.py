@@ -27,7 +27,7 @@ NUM_COMPETITORS = 499
 METRICS = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank", "query_auc")
 
 
-def test_set(seed: int) -> dict[Side, tuple[np.ndarray, RankCounts]]:
+def drawn_set(seed: int) -> dict[Side, tuple[np.ndarray, RankCounts]]:
     """Draw keys and edges; return the keys and counts of both sides. Ranks have ties."""
     words = np.random.default_rng(seed)
     of_edge_E = 0.7 * words.normal(size=NUM_EDGES)
@@ -66,9 +66,9 @@ def errors_of(queries: dict[Side, tuple[np.ndarray, RankCounts]]) -> dict[str, f
 @functools.cache
 def coverage() -> dict[str, float]:
     """Return for each figure how often its interval holds the mean of a thousand other test sets."""
-    others = [values_of(test_set(seed)) for seed in range(NUM_TEST_SETS, NUM_TEST_SETS + 1_000)]
+    others = [values_of(drawn_set(seed)) for seed in range(NUM_TEST_SETS, NUM_TEST_SETS + 1_000)]
     true = {key: float(np.mean([of[key] for of in others])) for key in others[0]}
-    drawn = [test_set(seed) for seed in range(NUM_TEST_SETS)]
+    drawn = [drawn_set(seed) for seed in range(NUM_TEST_SETS)]
     found = [(values_of(queries), errors_of(queries)) for queries in drawn]
     return {
         key: float(np.mean([abs(values[key] - true[key]) <= 1.96 * errors[key] for values, errors in found]))

@@ -315,7 +315,7 @@ CHOICES = [
         (COMPARE, "--rank-type", "expected", RANK_TYPES),
         (COMPARE, "--filter", "some", "'raw', 'filtered'"),
         (COMPARE, "--clusters", "relation", "'key', 'edge'"),
-        (COMPARE, "--format", "xml", "'text', 'json', 'csv', 'md', 'latex', 'html'"),
+        (COMPARE, "--format", "xml", "'text', 'json', 'csv', 'md', 'latex', 'html', 'svg'"),
         (REPORT, "--format", "pdf", "'html', 'md', 'latex'"),
     )
 ]

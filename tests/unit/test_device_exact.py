@@ -119,11 +119,16 @@ def way(request: pytest.FixtureRequest, kernel_device: str, monkeypatch: pytest.
     return kernel_device
 
 
-@pytest.mark.parametrize("make", [quarters, normal, of_all_magnitudes, subnormal, equal])
-@pytest.mark.parametrize(("name", "bias"), KINDS)
+@pytest.mark.parametrize(
+    ("name", "bias", "make"),
+    [
+        (*kind, make)
+        for kind in KINDS
+        for make in (quarters, normal, of_all_magnitudes, subnormal, equal)
+        if kind[0] != "cos" or make not in (of_all_magnitudes, subnormal)  # normalised rows have other magnitudes
+    ],
+)
 def test_counts_are_those_of_fractions(way: str, name: str, bias: bool, make: Callable[..., Tensor]) -> None:
-    if name == "cos" and make in (subnormal, of_all_magnitudes):
-        pytest.skip("rows that are normalised have other magnitudes")
     grids = Grids(ExactComparator(name, bias), make, (1, 6, 70, 9), way)
 
     assert all(map(torch.equal, grids.counted(), grids.expected()))

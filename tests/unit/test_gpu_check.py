@@ -50,7 +50,7 @@ def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> No
     names, benchmarks, runs = ([of["name"] for of in found[part]] for part in ("checks", "benchmarks", "runs"))
     assert (found["complete"], found["passed"]) == (True, True)
     assert {"self-check", "sampled", "partition", "all", "tiles"} <= {name.split()[0] for name in names}
-    assert {name.split()[0] for name in benchmarks} == {"tiles", "float32"}
+    assert {name.split()[0] for name in benchmarks} == {"tiles", "float32", "exact,"}
     assert {"sampled", "partition", "all", "all, exact", "sampled, CPU", "all, plain torch loop"} <= set(runs)
     for run in found["runs"]:
         if "second" in run:
@@ -103,7 +103,7 @@ def test_on_a_device_it_mixes_no_tensors_of_device_and_host(
     assert (status, found["complete"]) == (0, True)
     assert min(launches.scores, launches.pairs, launches.count) > 0
     traced = [step["busy"] for step in found["runs"] if "traced" in step["name"]]
-    assert traced == [0.0] * 4
+    assert traced == [0.0] * 5
     [of_all] = (step for step in found["runs"] if step["name"] == "all")
     assert {"read", "count"} <= of_all["second"]["seconds_by_stage"].keys() | of_all["second"]["seconds_beside"].keys()
 

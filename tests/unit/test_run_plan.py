@@ -60,7 +60,7 @@ def test_the_command_tells_what_a_run_takes_and_writes_nothing(tmp_path: Path) -
         "candidates  50 per query",
         "workers     1",
     ]
-    assert re.search(r"^memory      about \d+ MB per worker$", done.out, re.MULTILINE)
+    assert re.search(r"^memory      about [\d.]+ [MG]B per worker$", done.out, re.MULTILINE)
     assert "time        a few seconds\n" in done.out
     assert sorted(tmp_path.rglob("*")) == before
     assert case.config.exists()
@@ -110,7 +110,9 @@ def test_a_tiny_run_measures_nothing_and_says_little(tmp_path: Path, monkeypatch
 
     evaluate(str(TinyCase.write(tmp_path).config), output=tmp_path / "out", workers=1, device="cpu", observer=lines)
 
-    assert re.fullmatch(r"CPU, \d+ cores?; precision exact; 243 edges, 6 to 17 candidates per query", lines.said[0])
+    assert re.fullmatch(
+        r"CPU, \d+ cores?; precision float32: exact ranks .*; 243 edges, 6 to 17 candidates per query", lines.said[0]
+    )
 
 
 @pytest.mark.usefixtures("measures_all")
