@@ -108,7 +108,8 @@ def test_a_score_that_overflows_both_ways_is_refused(
         assert_refused(tmp_path / comparator, policy, rows, comparator, "none", bias=bias)
 
 
-# Policies in which this graph takes a path. A path of exact ranks, known edges, distances or heads has none.
+# Policies in which this graph takes a path. A path of exact ranks, known edges, distances, heads or what follows counts
+# has none.
 TAKEN_BY: dict[str, tuple[str, ...]] = {
     "compiled": tuple(policy for policy in POLICIES if policy != "given"),
     "blocks": ("partition", "all"),
@@ -118,6 +119,7 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("distances", "pairs", "values", "semi_join", "bfloat16", "float32", "moved_operators", "exact_lists"), ()
     ),
+    "clusters": (),
 }
 
 
