@@ -62,7 +62,7 @@ CPU = BlockSizes(
     swept_rows=1 << 16,
     range_bytes=1 << 25,
     searched_numbers=1 << 22,
-    numbers=1 << 62,
+    numbers=1 << 19,
 )
 GPU = BlockSizes(
     queries=1 << 12,
