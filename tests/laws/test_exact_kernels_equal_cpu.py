@@ -15,7 +15,6 @@ from tests.kit.commands import flags, metrics_of, run_command
 SAMPLED = ("candidates=sampled", "num_batch_negs=4", "num_uniform_negs=5", "filter_paths=edges")
 PARTITION = ("candidates=partition", "filter_paths=edges")
 ALL = ("candidates=all", "filter_paths=edges")
-NEVER = {SAMPLED[0]: {"_screened"}, PARTITION[0]: set(), ALL[0]: set()}  # short lists are counted in float64 at once
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +50,7 @@ def test_kernels_give_the_figures_of_the_cpu(
         return dict(metrics_of(case.root / device)["metrics"])
 
     found = figures(kernel_device)
-    assert {name for name, calls in launched.items() if calls} == ({"_decide", "_screened"} - NEVER[overrides[0]])
+    assert all(launched.values()), "both kernels have counted"  # of sampled lists, in buckets of one chunk
 
     monkeypatch.setattr(device_scores, "DEVICE_TYPES", ("cuda",))
     assert figures("cpu") == found
