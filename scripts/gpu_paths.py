@@ -176,7 +176,7 @@ def _exact(device: torch.device, candidates: str, smoke: bool) -> dict[str, Any]
     """Evaluate with exact ranks and known answers: all figures are those of the CPU, to the last digit."""
     # So many that the pooled AUC takes a sample of the scores: where it takes all, no kernel counts.
     sizes = (60, 2, 40, 8) if smoke else (100_000, 2, 5_000, 100)
-    settings = {"candidates": candidates, **gpu_runs.EXACT}
+    settings: dict[str, Any] = {"candidates": candidates, **gpu_runs.EXACT}
     if candidates == "sampled":
         settings |= {"num_batch_negs": 100, "num_uniform_negs": 100}
     with gpu_runs.files(gpu_runs.Job(*sizes, settings)) as config:

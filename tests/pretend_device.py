@@ -200,7 +200,7 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     def words(key: int, address: int, count: int, device: torch.device) -> Tensor:
         launches.words += 1
-        found = draws.DrawStream(key).words_on(draws.CPU, address, count)
+        found = draws.DrawStream(key).words_on(draws.HOST, address, count)
         return found.as_subclass(OnDevice) if device.type == DEVICE.type else found
 
     def scaled(words: Tensor, size: int) -> Tensor:

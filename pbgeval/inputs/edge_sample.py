@@ -21,7 +21,7 @@ from attrs import define, field
 
 from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.notation import Bucket
-from pbgeval.ranking.draws import CPU, DrawStream, uniform_below
+from pbgeval.ranking.draws import HOST, DrawStream, uniform_below
 
 LEAST_DRAWS = 2  # expected in a stratum: with fewer its variance cannot be estimated
 FIRST_ROUND_EDGES = 2_000  # each later round of the plan doubles what was drawn before
@@ -96,7 +96,7 @@ def random_positions(stream: DrawStream, size: int, first: int, stop: int) -> np
     columns = max(1, -(-size // rows))
     shapes = [(columns, rows), (rows, columns)] * (SHUFFLE_ROUNDS // 2)  # length of the table, range of its entries
     stops = np.cumsum([length for length, _ in shapes]).tolist()
-    words = torch.split(stream.words_on(CPU, 0, stops[-1]), [length for length, _ in shapes])
+    words = torch.split(stream.words_on(HOST, 0, stops[-1]), [length for length, _ in shapes])
     tables = [uniform_below(of_table, modulus).numpy() for of_table, (_, modulus) in zip(words, shapes, strict=True)]
     found = np.arange(first, stop, dtype=np.int64)
     for start in range(0, len(found), _POSITIONS_PER_BLOCK):

@@ -77,18 +77,17 @@ def expected_memory(
         return plan.bytes_used(fixed, num_queries, row_bytes, num_threads, num_known)
     if not on_host:
         return resident + held
-    partition_bytes, room = partitions_held(inputs, protocol, resident, available, held)
+    partition_bytes, room = partitions_held(inputs, protocol, limit, resident, available, held)
     return resident + held + BYTES_OF_UNITS + room * partition_bytes
 
 
 def partitions_held(
-    inputs: Inputs, protocol: Protocol, resident: int, available: int, held: int = 0
+    inputs: Inputs, protocol: Protocol, limit: int | None, resident: int, available: int, held: int = 0
 ) -> tuple[int, int]:
     """Return the bytes of the largest partition, and how many a worker keeps, at least what a bucket needs."""
     sizes = [num_bytes_of(source) for source in inputs.embeddings.values()]
     needed = [len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in protocol.units}]
     largest, fewest = max(sizes, default=1), max(needed, default=1)
-    limit = inputs.config.max_memory_bytes
     room, _ = plan_room(limit, resident, available, largest, fewest, max(len(sizes), fewest), held)
     return largest, room
 

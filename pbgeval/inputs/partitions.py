@@ -330,9 +330,7 @@ def _start_copy(rows: Tensor, device: torch.device) -> Callable[[], Tensor]:
     """Start copying rows to a GPU beside what it computes; what is returned waits for them on the GPU, not here."""
     stream = _copy_stream(device)
     with torch.cuda.stream(stream):
-        copy = rows.pin_memory().to(
-            device, non_blocking=True
-        )  # of other memory the copy is none that goes on by itself
+        copy = rows.pin_memory().to(device, non_blocking=True)  # from unpinned memory it would block
         done = stream.record_event()
 
     def arrived() -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import TracebackType
 
 import numpy as np
@@ -143,7 +144,7 @@ class MonitorProtocol:
     layout: StatsLayout = field(factory=lambda: StatsLayout((1, 3, 5, 10, 50)))
     loss: LossSettings | None = None
 
-    @property
+    @cached_property
     def is_exact(self) -> bool:
         """Whether vectors have exact ranks, by the rule of the config's `precision`."""
         schema = self.schema

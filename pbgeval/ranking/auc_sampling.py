@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.draws import CPU, DrawStream, fractions, uniform_below
+from pbgeval.ranking.draws import HOST, DrawStream, fractions, uniform_below
 
 EXACT_CELLS = 1 << 24
 # Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
@@ -92,7 +92,7 @@ class AucSampling:
         return min(1.0, ROUNDS_SCORES / max(self.num_scores(num_queries), 1))
 
     def words(
-        self, seed: int, place: tuple[int, Bucket], hidden: Side, row_E: np.ndarray, device: torch.device = CPU
+        self, seed: int, place: tuple[int, Bucket], hidden: Side, row_E: np.ndarray, device: torch.device = HOST
     ) -> Tensor | None:
         """Return the words (E, words_per_row) of ascending rows of a bucket, None when every cell is kept.
 

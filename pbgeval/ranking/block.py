@@ -171,14 +171,24 @@ class Block:
         return not overflow_is_impossible(self.queries.largest, self.candidates.largest, width)
 
     def between(self, start: int, stop: int) -> Block:
-        """Return the columns from `start` up to `stop` of a block of one grid, without cells to read."""
-        known = self.known
-        if known is not None:
-            here = (known[1] >= start) & (known[1] < stop)
-            known = known[0][here], known[1][here] - start
+        """Return the columns from `start` up to `stop` of each grid, without cells to read."""
+        known, excluded = (_columns_between(cells, start, stop) for cells in (self.known, self.excluded))
         return evolve(
-            self, candidates=self.candidates.between(start, stop), own_Q=self.own_Q - start, known=known, read=None
+            self,
+            candidates=self.candidates.between(start, stop),
+            own_Q=self.own_Q - start,
+            known=known,
+            excluded=excluded,
+            read=None,
         )
+
+
+def _columns_between(cells: CellIndex | None, start: int, stop: int) -> CellIndex | None:
+    """Return the cells of some columns, numbered from the first of these."""
+    if cells is None:
+        return None
+    here = (cells[1] >= start) & (cells[1] < stop)
+    return cells[0][here], cells[1][here] - start
 
 
 @frozen(eq=False)

@@ -184,7 +184,7 @@ def _state(
     dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
     sample = None
     if auc_words_ED is not None:
-        words_QD = auc_words_ED.cpu()[torch.from_numpy(queries.edge_Q)]
+        words_QD = auc_words_ED[torch.from_numpy(queries.edge_Q).to(auc_words_ED.device)].cpu()
         cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QD, competing, settings.auc)
         sample = SampledCells(CellSample.by_entity_id(*cells), settings.auc.true_is_kept(words_QD).numpy())
     shapes = (

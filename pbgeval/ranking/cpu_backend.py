@@ -12,7 +12,7 @@ from pbgeval.notation import Side
 from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, slow_exact_lists
+from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks
 from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, count_block, count_gathered, count_gathered_exactly, count_rows
 from pbgeval.ranking.exact import limits
 from pbgeval.ranking.torch_backend import TorchBackend
@@ -75,13 +75,12 @@ class CpuBackend(TorchBackend):
         ]
         parameters = [value for by_name in scorer.parameters.values() for value in by_name.values()]
         lengths = [lists.ids[side].shape[1] for side in lists.hidden]
-        slow = slow_exact_lists(comparator.name, [scorer.operator], bias=comparator.bias, dynamic=scorer.dynamic)
         loop = count_gathered if self.exact_comparator is None else count_gathered_exactly
         return (
             (not self.keeps_scores and lists.begin_with_own)
             and (comparator.name == "dot" and not comparator.bias and scorer.operator in OPERATORS)
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
-            and (self.exact_comparator is None or slow is None)
+            and (self.exact_comparator is None or scorer.dynamic or scorer.operator != "translation")
             and max(lengths) <= counting.MAX_CANDIDATES
             and not any(table.featurized or table.max_norm is not None for table in tables)
             and all(x.dtype is torch.float32 for x in tensors)

@@ -8,7 +8,6 @@ blocks of which size makes no difference.
 from __future__ import annotations
 
 import hashlib
-from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal, localcontext
 
 import numpy as np
@@ -23,7 +22,7 @@ from pbgeval.scoring import device_scores
 WORDS_PER_COUNTER = 4  # Philox 4x64
 COUNTERS_PER_PROGRAM, WORDS_PER_PROGRAM = 256, 1024  # of a GPU
 _LOW_32 = 0xFFFFFFFF
-CPU = torch.device("cpu")
+HOST = torch.device("cpu")
 
 
 @frozen
@@ -63,7 +62,7 @@ def words_by_kernel(key: int, address: int, count: int, device: torch.device) ->
     num_counters = -(-(skipped + count) // WORDS_PER_COUNTER)
     words = torch.empty(num_counters * WORDS_PER_COUNTER, dtype=torch.int64, device=device)
     if num_counters:
-        with _current(device):
+        with device_scores.current(device):
             draw_kernels.write_words[(-(-num_counters // COUNTERS_PER_PROGRAM),)](
                 words,
                 *_halves(key, 4),
@@ -81,16 +80,11 @@ def scaled_by_kernel(words: Tensor, size: int) -> Tensor:
 
     number = torch.empty(words.shape, dtype=torch.int64, device=words.device)
     if number.numel():
-        with _current(words.device):
+        with device_scores.current(words.device):
             draw_kernels.scale_words[(-(-number.numel() // WORDS_PER_PROGRAM),)](
                 words.contiguous(), number, number.numel(), *_halves(size, 2), WORDS=WORDS_PER_PROGRAM, num_warps=4
             )
     return number
-
-
-def _current(device: torch.device) -> AbstractContextManager[object]:
-    """Triton starts a kernel on the current device, whatever device its tensors are on."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _halves(number: int, count: int) -> list[int]:

@@ -43,8 +43,7 @@ from pbgeval.stats.ranks import QueryCounts
 
 NOTHING_SAMPLED = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 
-
-FEWEST_ROWS = 1 << 12  # of a range that a GPU without memory for all of it still halves
+MIN_ROWS_TO_HALVE = 1 << 12  # a GPU range with more rows is halved when memory runs out
 
 
 def rank(
@@ -73,7 +72,7 @@ def rank(
     """
     # A loss is folded over whole runs; a model may score all entities at once.
     is_whole = state.loss is not None or isinstance(state.comparator, ScorerComparator)
-    if table.device.type == "cpu" or is_whole or table.num_rows <= FEWEST_ROWS:
+    if table.device.type == "cpu" or is_whole or table.num_rows <= MIN_ROWS_TO_HALVE:
         _rank_range(state, table, first_id, threads, known, in_time)
         return
     before = state.result.copy()

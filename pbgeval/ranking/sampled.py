@@ -8,7 +8,7 @@ chunks at a time as fit in cache. All of this is where the vectors are; the host
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -120,7 +120,10 @@ def copies_by_comparison(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) 
             is_copy_BQC.diagonal(dim1=1, dim2=2).fill_(False)
         query, candidate = is_copy_BQC.flatten(0, 1).nonzero(as_tuple=True)
         parts.append((query + start * num_queries if start else query, candidate))
-    return parts[0] if len(parts) == 1 else reduce(joined, parts)
+    if len(parts) == 1:
+        return parts[0]
+    query_P, candidate_P = (torch.cat(of) for of in zip(*parts, strict=True))
+    return query_P, candidate_P
 
 
 def copies_by_sorting(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> CellIndex:

@@ -29,21 +29,22 @@ SIXTEEN = 16
 SEGMENT = 64  # candidates that are clear or marked together
 SCREEN_ROWS = SCREEN_COLUMNS = 128
 SCREEN_WARPS = 8
-LONGEST_THAT_STAYS = 256  # columns of queries that stay in shared memory; longer rows are read in steps
+MAX_RESIDENT_COLUMNS = 256  # columns of queries that stay in shared memory; longer rows are read in steps
 STEP = 64
-MOST_TILES_PER_PROGRAM = 64
-ENOUGH_PROGRAMS = 1 << 10  # so that all of a GPU's processors are busy until the end
+MAX_TILES_PER_PROGRAM = 64
+MIN_PROGRAMS = 1 << 10  # so that all of a GPU's processors are busy until the end
 DECIDED_ROWS = DECIDED_COLUMNS = 64
 DECIDED_WARPS = 4
 MIN_SCREENED_CELLS = 1 << 22  # below, float64 takes no longer
 PROBED_QUERIES, PROBED_COLUMNS = 128, 1 << 13
-MOST_MARKED = 1 / 16  # beyond this share of segments, rows are multiplied in two parts, which takes three products
+MAX_MARKED_SHARE = 1 / 16  # beyond this share of segments, rows are multiplied in two parts, which takes three products
 BITS = 32  # of a word of open cells
 MAX_OPEN_CELLS = 1 << 26
 SLACK = 1.0 + 1e-9  # covers roundings of the bounds, which are computed in float64
 # A tensor core adds 16 products and the sum so far, cut to 24 bits or more; this is twice what that is off.
 UNIT_OF_SCREEN = 2.0**-22
 UNIT_OF_FLOAT64 = 2.0**-52
+MAX_SCREENED = 2.0**120  # scaled scores are cut at it, so that differences are finite in float32
 HALF_EXPONENT = 15  # scaled rows are below 2^15, so that no float16 overflows
 
 
@@ -152,7 +153,7 @@ def _norms(x_ND: Tensor) -> Tensor:
 
 def _depth(width: int) -> int:
     """Return how many columns of float16 rows are multiplied at once."""
-    return max(1 << (width - 1).bit_length(), 2 * SIXTEEN) if width <= LONGEST_THAT_STAYS else STEP
+    return max(1 << (width - 1).bit_length(), 2 * SIXTEEN) if width <= MAX_RESIDENT_COLUMNS else STEP
 
 
 def _largest(x_BN: Tensor) -> Tensor:
@@ -248,7 +249,7 @@ def _screened(
 
     few = min(PROBED_QUERIES, num_queries), min(PROBED_COLUMNS, num_columns)
     share = screened(1, torch.zeros_like(better_Q), few).float().mean()
-    return screened(2 if float(share) > MOST_MARKED else 1, better_Q, (num_queries, num_columns))
+    return screened(2 if float(share) > MAX_MARKED_SHARE else 1, better_Q, (num_queries, num_columns))
 
 
 def _screen(
@@ -262,12 +263,12 @@ def _screen(
     (x, y), (true_Q, error_Q), (num_queries, num_columns) = halves, limits, sizes
     constant_C = true_Q  # not read
     if constant_BN is not None:
-        constant_C = (constant_BN[0] * (x.scale * y.scale)).float()
+        constant_C = (constant_BN[0] * (x.scale * y.scale)).clamp(min=-MAX_SCREENED).float()
         constant_C = F.pad(constant_C, (0, -constant_C.numel() % SCREEN_COLUMNS))
     width = x.rows_ND.shape[1]
-    stays = width <= LONGEST_THAT_STAYS and _depth(width) == width
+    stays = width <= MAX_RESIDENT_COLUMNS and _depth(width) == width
     row_tiles, column_tiles = -(-num_queries // SCREEN_ROWS), -(-num_columns // SCREEN_COLUMNS)
-    per_program = min(max(row_tiles * column_tiles // ENOUGH_PROGRAMS, 1), MOST_TILES_PER_PROGRAM)
+    per_program = min(max(row_tiles * column_tiles // MIN_PROGRAMS, 1), MAX_TILES_PER_PROGRAM)
     num_segments = column_tiles * (SCREEN_COLUMNS // SEGMENT)
     mark_GQ = torch.empty((num_segments, num_queries), dtype=torch.int8, device=better_Q.device)
     with current(better_Q.device):
@@ -313,10 +314,11 @@ def screen_limits(
     error_Q = x.lost_N * (norm + lost) + x.norm_N * lost + x.low_N * low  # of rows in float16
     magnitude_Q = (x.norm_N + 2 * x.low_N + 2 * x.lost_N) * (norm + 2 * low + 2 * lost)
     error_Q = error_Q + magnitude_Q * _error_of_sums(x.rows_ND.shape[1])
-    if candidates.constant_BN is not None:  # it is rounded, and two additions are
+    if candidates.constant_BN is not None:  # it is rounded and cut, and two additions are rounded
         largest = _largest(candidates.constant_BN[0].abs()) * scale
         error_Q = error_Q + (magnitude_Q + largest + middle_Q.abs()) * UNIT_OF_SCREEN
-    true_Q = middle_Q.float()
+        error_Q = error_Q + (largest - MAX_SCREENED).clamp(min=0.0)
+    true_Q = middle_Q.clamp(-MAX_SCREENED, MAX_SCREENED).float()
     apart_Q = (error_Q + width_Q) * SLACK + (true_Q.double() - middle_Q).abs()
     return true_Q, torch.nextafter(apart_Q.float(), torch.full_like(true_Q, torch.inf))
 

@@ -1,10 +1,10 @@
-"""A piece of a file -> memory that is there already, filled by several threads: one alone copies more slowly."""
+"""Part of a file -> memory that is allocated already, filled by several threads."""
 
 from __future__ import annotations
 
 import functools
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +36,12 @@ def read_into(path: Path, offset: int, values: np.ndarray) -> None:
 
             starts = range(0, memory.nbytes, PIECE_BYTES)
             num_threads = min(torch.get_num_threads(), MAX_THREADS)
-            missing = sum(
-                map(read, starts) if min(num_threads, len(starts)) < 2 else _pool(num_threads).map(read, starts)
-            )
+            if min(num_threads, len(starts)) < 2:
+                missing = sum(map(read, starts))
+            else:
+                reads = [_pool(num_threads).submit(read, start) for start in starts]
+                wait(reads)  # also where one fails: the others read from the file that is closed next
+                missing = sum(of.result() for of in reads)
         finally:
             os.close(descriptor)
     if missing:

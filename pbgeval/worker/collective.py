@@ -11,7 +11,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import FEWER_WORKERS, EvalError, IncompleteError, OutputError, StorageError
 
 _OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
-_ENOUGH_SAID = re.compile(r"( of which \S+ \w+ is free)\..*")  # torch goes on with settings of its own
+_TORCH_ADVICE = re.compile(r"( of which \S+ \w+ is free)\..*")  # torch appends advice about its own settings
 _ADVICE = f"set max_memory, or use {FEWER_WORKERS}"
 
 
@@ -47,8 +47,8 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
         if not (is_named or _OUT_OF_MEMORY.search(str(error))):
             raise
         on_gpu = "CUDA" in str(error)
-        advice = f"end what else uses it, use {FEWER_WORKERS}, or device cpu" if on_gpu else _ADVICE
-        found = _ENOUGH_SAID.sub(r"\1", str(error).partition("\n")[0]) or type(error).__name__
+        advice = f"stop other programs that use the GPU, use {FEWER_WORKERS}, or use device cpu" if on_gpu else _ADVICE
+        found = _TORCH_ADVICE.sub(r"\1", str(error).partition("\n")[0]) or type(error).__name__
         faults = (
             f"worker {team.rank_in_team}: expected enough memory{' on its GPU' * on_gpu} ({advice}), got: {found}",
         )

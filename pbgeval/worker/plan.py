@@ -1,4 +1,4 @@
-"""What a run will take, told before it: edges, candidates, workers, memory, bytes to read, time.
+"""Estimate what a run needs before it starts: edges, candidates, workers, memory, bytes to read, time.
 
 All but the time follows from headers. The time is scaled from a measurement: the run's own pass ranks some of its edges
 among random vectors. Runs that take a few seconds measure nothing.
@@ -64,7 +64,7 @@ class Speed:
 
 
 @frozen
-class Estimate:
+class TimeEstimate:
     """The time that a run takes once its workers have started."""
 
     seconds: float  # by the clock
@@ -85,7 +85,7 @@ class RunPlan:
     coarse_seconds: float  # it decides only whether and how long to measure
     memory_bytes: int = 0  # of a worker
     read_bytes: int = 0
-    estimate: Estimate | None = None  # None: not measured
+    estimate: TimeEstimate | None = None  # None: not measured
 
     @property
     def is_small(self) -> bool:
@@ -133,9 +133,20 @@ def plan_of(
     num_workers: int,
     num_threads: int,
     *,
+    num_local: int,
     briefly: bool = False,
 ) -> RunPlan:
-    """Return what headers tell, without a measurement; if `briefly`, of a small run what its line says alone."""
+    """Return what headers tell, without a measurement; if `briefly`, of a small run what its line says alone.
+
+    Args:
+        inputs: opened.
+        protocol: of the run.
+        device: of each worker.
+        num_workers: of all hosts.
+        num_threads: of each worker.
+        num_local: workers of this host, which share its memory.
+        briefly: whether the line at the start of a run is all that is wanted.
+    """
     num_edges = first_edges(inputs)
     bound = "at most " if inputs.restrictions.drops_edges else ""
     bound = "at least " if inputs.config.target_error is not None else bound
@@ -152,14 +163,14 @@ def plan_of(
     )
     if briefly and plan.is_small:
         return plan
-    available = available_bytes(torch.device("cpu")) // num_workers
+    available = available_bytes(torch.device("cpu")) // num_local
     resident, on_host = resident_bytes(), device.type == "cpu"
     return evolve(
         plan,
         memory_bytes=expected_memory(
             inputs, protocol, resident, on_host=on_host, available=available, num_threads=num_threads
         ),
-        read_bytes=_read_bytes(inputs, protocol, resident, available),
+        read_bytes=_read_bytes(inputs, protocol, resident, available, on_host=on_host),
     )
 
 
@@ -185,7 +196,7 @@ def with_estimate(plan: RunPlan, inputs: Inputs, protocol: Protocol, speeds: Seq
     expected = (seconds + beside * busy + reading) / plan.num_workers
     undisturbed = (own_seconds + beside + reading) / plan.num_workers
     fewest, most = min(undisturbed, expected) / MARGIN, expected * MARGIN
-    return evolve(plan, estimate=Estimate(expected, fewest, most, cpu_seconds + beside))
+    return evolve(plan, estimate=TimeEstimate(expected, fewest, most, cpu_seconds + beside))
 
 
 def can_measure(inputs: Inputs) -> bool:
@@ -237,12 +248,10 @@ def _measured(trial: _Trial, limit: float) -> Speed:
         run = trial.run(num_edges)
         # Time grows less than edges, except where a loop is loaded for larger blocks.
         runs.append(trial.run(num_edges) if run.own_seconds > expected else run)
-    num_units = max(len(trial.protocol.units), 1)
+    num_units, edges_of_work = max(len(trial.protocol.units), 1), trial.edges_of_work
     return Speed(
         *(
-            _extended(
-                [(run.num_edges, getattr(run, name)) for run in (runs[0], runs[-1])], trial.edges_of_work, num_units
-            )
+            _extended([(run.num_edges, getattr(run, name)) for run in (runs[0], runs[-1])], edges_of_work, num_units)
             for name in ("seconds", "cpu_seconds", "own_seconds")
         )
     )
@@ -407,14 +416,15 @@ class Workload:
         return cls(share * num_cells, min(lengths, default=0), max(lengths, default=0))
 
 
-def _read_bytes(inputs: Inputs, protocol: Protocol, resident: int, available: int) -> int:
+def _read_bytes(inputs: Inputs, protocol: Protocol, resident: int, available: int, *, on_host: bool) -> int:
     """Return what is read of edges and vectors, by one worker that does all the work."""
     num_edges = inputs.num_edges + (num_known_edges(inputs) if protocol.filtered or protocol.counts_training else 0)
     sizes = [num_bytes_of(source) for source in inputs.embeddings.values()]
     edge_bytes = 3 * ID_BYTES * num_edges
     if protocol.sweeps:
         return edge_bytes + 2 * sum(sizes)
-    _, room = partitions_held(inputs, protocol, resident, available)
+    limit = inputs.config.max_memory_bytes if on_host else None  # partitions on a GPU take none of it
+    _, room = partitions_held(inputs, protocol, limit, resident, available)
     needs = [inputs.partitions_needed(bucket) for bucket, _ in groupby(unit.bucket for unit in protocol.units)]
     return edge_bytes + num_loads(needs, room) * max(sizes, default=0)
 

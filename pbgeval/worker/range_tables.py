@@ -1,4 +1,4 @@
-"""Ranges of candidate rows -> tables for the two sweeps: read ahead, looked at, and kept by a GPU that has room."""
+"""Ranges of candidate rows -> tables for the two sweeps: read ahead, checked, and kept on the GPU if there is room."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class RangeTables:
     def takes(self, num_bytes: int) -> bool:
         """Return whether there is room for so many bytes until the sweeps end; if so, it is taken."""
         fits = num_bytes <= self._room
-        self._room -= num_bytes * fits
+        if fits:
+            self._room -= num_bytes
         return fits
 
     def first(self, parts: Sequence[CandidateRange]) -> Iterator[EntityTable]:

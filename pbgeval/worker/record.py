@@ -16,6 +16,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import MAX_PARTITIONS, Side
+from pbgeval.ranking.draws import HOST
 from pbgeval.ranking.keys import EdgeColumns, mixed_bits
 from pbgeval.ranking.tally import SideResult
 from pbgeval.results.document import RunStats, SideOfEdges
@@ -81,7 +82,6 @@ class SampleTable:
         return np.concatenate([np.empty((0, self.NUM_COLUMNS), np.int64), *self._rows])
 
 
-HOST = torch.device("cpu")
 MAX_WAITING_QUERIES = 1 << 14  # of small units, which are added up together
 
 

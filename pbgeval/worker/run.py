@@ -28,6 +28,7 @@ from pbgeval.cluster.resources import (
     use_threads,
 )
 from pbgeval.cluster.team import Team
+from pbgeval.config import EvalConfig
 from pbgeval.config.precision import precision_of, why_not_exact
 from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
@@ -181,7 +182,7 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
     check_memory(inputs, work.protocol, resident_bytes(), on_host=device.type == "cpu")
-    kernels = check_kernels(device, torch.float64 if precision_of(config) == "float64" else torch.float32)
+    kernels = check_kernels(device, _kernel_dtype(config))
     relations, global_embeddings = inputs.read_relations(device, caller_settings)
     scorer = relations[0].scorer
     if isinstance(scorer, ScorerRelation):
@@ -205,6 +206,10 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
     )
+
+
+def _kernel_dtype(config: EvalConfig) -> torch.dtype:
+    return torch.float64 if precision_of(config) == "float64" else torch.float32
 
 
 def _with_devices(context: WorkerContext, caller_settings: CallerSettings) -> WorkerContext:
@@ -232,10 +237,19 @@ def _with_devices(context: WorkerContext, caller_settings: CallerSettings) -> Wo
 def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
     """Return what the run will take. Every worker calls it: they measure at the same time, as they will compute."""
     work, team = context.work, context.team
-    plan = plan_of(work.inputs, work.protocol, context.device, team.size, torch.get_num_threads(), briefly=True)
-    speed = None
-    if work.observer.wants_estimates and not plan.is_small and not context.journal.journal.entries():
-        speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
+    speed, num_threads = None, torch.get_num_threads()
+    with context.collectively():
+        plan = plan_of(
+            work.inputs,
+            work.protocol,
+            context.device,
+            team.size,
+            num_threads,
+            num_local=team.local_size,
+            briefly=True,
+        )
+        if work.observer.wants_estimates and not plan.is_small and not context.journal.journal.entries():
+            speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
     return with_estimate(plan, work.inputs, work.protocol, team.gather_objects(speed))
 
 
@@ -244,10 +258,10 @@ def plan_alone(inputs: Inputs, protocol: Protocol, device: str, num_workers: int
     with threads_put_back(), full_precision() as caller_settings, announced_compiling(observer.note):
         use_threads(num_workers)
         chosen = choose_device(device, local_rank=0)
-        plan = plan_of(inputs, protocol, chosen, num_workers, torch.get_num_threads())
+        plan = plan_of(inputs, protocol, chosen, num_workers, torch.get_num_threads(), num_local=num_workers)
         if plan.is_small:
             return plan
-        check_kernels(chosen, torch.float64 if precision_of(inputs.config) == "float64" else torch.float32)
+        check_kernels(chosen, _kernel_dtype(inputs.config))
         speed = measure(inputs, protocol, chosen, caller_settings, MEASURED_SECONDS)
         return with_estimate(plan, inputs, protocol, [speed])
 

@@ -37,7 +37,7 @@ def fill(monkeypatch: pytest.MonkeyPatch, fewest: int) -> list[int]:
         sizes.append(table.num_rows)
 
     monkeypatch.setattr(ranking_pass, "_rank_range", full)
-    monkeypatch.setattr(ranking_pass, "FEWEST_ROWS", fewest)
+    monkeypatch.setattr(ranking_pass, "MIN_ROWS_TO_HALVE", fewest)
     return sizes
 
 

@@ -28,8 +28,9 @@ def test_a_lack_of_memory_leaves_the_run_incomplete(error: Exception) -> None:
 
 def test_a_full_gpu_is_named_with_the_bytes_needed_and_free() -> None:
     fault = (
-        "worker 0: expected enough memory on its GPU (end what else uses it, use fewer --workers (in Python: workers), "
-        "or device cpu), got: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB "
+        "worker 0: expected enough memory on its GPU (stop other programs that use the GPU, use "
+        "fewer --workers (in Python: workers), or use device cpu), got: CUDA out of memory. "
+        "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB "
         "of which 1.20 GiB is free"
     )
     error = torch.OutOfMemoryError(f"{fault.partition('got: ')[2]}. Including non-PyTorch memory, this process has ...")

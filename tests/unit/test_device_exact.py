@@ -10,10 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from pbgeval.ranking.block import Block, CandidateRows, QueryRows
+from pbgeval.ranking.gpu_backend import GpuBackend
 from pbgeval.scoring import device_exact
+from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.device_exact import ExactRows, Target, TooManyCellsError
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.true_scores import row_hashes
+from pbgeval.scoring.true_scores import ExactTrue, row_hashes
 
 KINDS = [("dot", False), ("dot", True), ("cos", False), ("l2", False), ("squared_l2", False), ("squared_l2", True)]
 
@@ -50,12 +53,13 @@ class Grids:
         make: Callable[..., Tensor],
         shape: tuple[int, int, int, int],
         device: str = "cpu",
+        lengths: tuple[float, float] = (1.0, 1.0),
     ) -> None:
         num_grids, num_queries, num_candidates, dimension = shape
         generator = torch.Generator().manual_seed(sum(shape))
         shift = 0.125 if comparator.name == "cos" else 0.0  # no row without a direction
-        query_QD = make(generator, num_grids * num_queries, dimension) + shift
-        candidate_ND = make(generator, num_grids * num_candidates, dimension) + shift
+        query_QD = make(generator, num_grids * num_queries, dimension) * lengths[0] + shift
+        candidate_ND = make(generator, num_grids * num_candidates, dimension) * lengths[1] + shift
         if not shift:
             query_QD[:1] = 0.0
             candidate_ND[1:2] = 0.0
@@ -172,6 +176,40 @@ def test_more_open_cells_than_there_may_be_are_the_callers(way: str, monkeypatch
 
     with pytest.raises(TooManyCellsError):
         grids.counted()
+
+
+@pytest.mark.parametrize("lengths", [(1e-24, 1e13), (1e13, 1e-24), (1e-30, 1e-30), (1e17, 1e17)])
+@pytest.mark.parametrize(("name", "bias"), [("dot", False), ("l2", False), ("squared_l2", True)])
+def test_queries_may_be_vastly_longer_or_shorter_than_candidates(
+    way: str, name: str, bias: bool, lengths: tuple[float, float]
+) -> None:
+    """Scaled constants and true scores may be beyond float32."""
+    grids = Grids(ExactComparator(name, bias), normal, (1, 5, 70, 4), way, lengths)
+
+    assert all(map(torch.equal, grids.counted(), grids.expected()))
+
+
+@pytest.mark.parametrize("num_grids", [1, 3])
+def test_too_many_open_cells_are_counted_in_halves(
+    kernel_device: str, monkeypatch: pytest.MonkeyPatch, num_grids: int
+) -> None:
+    """Cells that do not compete and known answers go to the half that has their column."""
+    grids = Grids(ExactComparator("dot"), quarters, (num_grids, 5, 70, 3), kernel_device)
+    query_Q = torch.arange(num_grids * 5)
+    known, excluded = (
+        (query_Q.repeat_interleave(2), torch.tensor(columns).repeat(num_grids * 5)) for columns in ((8, 60), (3, 41))
+    )
+    counted = []
+    for most in (device_exact.MAX_OPEN_CELLS, num_grids * 5 * device_exact.BITS):
+        monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", most)
+        true = ExactTrue.from_pairs(grids.comparator, grids.query_BKD.flatten(0, 1), grids.true_QD)
+        own_Q = grids.own_Q.where(~torch.isin(grids.own_Q, torch.tensor([3, 8, 41, 60])), -1)
+        queries = QueryRows(grids.query_BKD, query_Q, true, grids.comparator, each_own=True)
+        block = Block(queries, CandidateRows(grids.candidate_BCD, grids.comparator), own_Q, known, excluded)
+        backend = GpuBackend(Comparator("dot", False), grids.comparator, torch.device("cpu"), torch.float32, False)
+        counted.append(backend.count(block).counts)
+    for whole, halves in zip(*(of._parts for of in counted), strict=True):
+        assert all(map(torch.equal, whole.columns, halves.columns))
 
 
 def test_a_row_that_is_marked_often_is_screened_in_two_parts(

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.draws import CPU, FRACTION, DegreeWeights, DrawStream, fractions, uniform_below
+from pbgeval.ranking.draws import FRACTION, HOST, DegreeWeights, DrawStream, fractions, uniform_below
 from tests.examples import examples
 
 # Frozen: these numbers may never change, or results of different versions do not compare.
@@ -46,7 +46,7 @@ def test_frozen_words_and_offsets(of, key, address, expected, size, offsets):
     assert (key, expected, offsets, offsets) == (
         stream.key,
         stream.words(address, len(expected)).tolist(),
-        uniform_below(stream.words_on(CPU, address, len(offsets)), size).tolist(),
+        uniform_below(stream.words_on(HOST, address, len(offsets)), size).tolist(),
         [word * size >> 64 for word in expected],
     )
 

@@ -15,7 +15,7 @@ from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.progress import Observer
 from pbgeval.worker import plan as planning
-from pbgeval.worker.plan import Estimate, RunPlan, Speed, Workload, plan_of, with_estimate
+from pbgeval.worker.plan import RunPlan, Speed, TimeEstimate, Workload, plan_of, with_estimate
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main, run_of
 
@@ -136,9 +136,9 @@ def test_workers_share_the_work_and_other_programs_widen_the_range(tmp_path: Pat
     case = TinyCase.write(tmp_path)
     inputs = open_inputs(load_config(case.config))
     protocol = make_protocol(inputs)
-    plan = evolve(plan_of(inputs, protocol, CPU, 1, 2), num_queries=0, read_bytes=0)
+    plan = evolve(plan_of(inputs, protocol, CPU, 1, 2, num_local=1), num_queries=0, read_bytes=0)
 
-    def estimate(num_workers: int, seconds: float) -> Estimate:
+    def estimate(num_workers: int, seconds: float) -> TimeEstimate:
         speed = Speed(seconds, cpu_seconds=100.0, own_seconds=50.0)
         found = with_estimate(evolve(plan, num_workers=num_workers), inputs, protocol, [speed, None]).estimate
         assert found is not None
