@@ -282,11 +282,10 @@ class Suite:
     def _digest(self, graph: str, model: str) -> str:
         """Return a digest of everything that a function's model is made from."""
         source = self.models[model]
-        files = [path for kind in _EDGES for path in (*self.graphs[graph][kind], Path(kind))]
         return joint_fingerprint(
             json.dumps([dict(self.settings), source.function], sort_keys=True, default=str),
             fingerprint(source.path),
-            *(fingerprint(path) if path.exists() else path for path in files),
+            *(part for kind in _EDGES for part in (*map(fingerprint, self.graphs[graph][kind]), kind)),
         )
 
     def _write_labels(self, graph: SuiteGraph) -> Path:

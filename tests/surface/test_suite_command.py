@@ -168,6 +168,16 @@ def test_a_changed_file_is_refused_and_overwritten_when_asked(finished: Path, tm
     assert [dict(row.metrics) for row in results.rows] == [of["metrics"] for of in saved["results"]]
 
 
+def test_a_folder_with_the_name_of_a_kind_of_edges_changes_nothing(finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "named")
+    for name in ("train", "test"):
+        (folder / name).mkdir()
+    (folder / "known").write_text("", encoding="utf-8")
+
+    assert run_main("suite", "many.yaml", "--quiet", cwd=folder).status == 0
+    assert numbers(folder) == numbers(finished)
+
+
 def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "many.yaml").write_text(
         "graph: 1\nsettings: {hits_att: [1]}\nmetrics: mrr\n"
