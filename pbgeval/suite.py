@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import types
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -131,11 +129,7 @@ class ModelSource:
         Raises:
             ConfigError: the file has no such function, or its code raises an exception.
         """
-        module = types.ModuleType(f"pbgeval_suite_{self.path.stem}")
-        module.__file__ = str(self.path)
-        with code_of_file(self.path):
-            sys.modules[module.__name__] = module  # dataclasses and pickle look it up
-            exec(compile(self.path.read_bytes(), str(self.path), "exec", dont_inherit=True), module.__dict__)
+        with code_of_file(self.path, self.path.read_bytes(), "suite") as module:
             if not callable(function := getattr(module, self.function, None)):
                 raise AttributeError(f"no function {self.function} in this file")
             return function(graph)

@@ -277,11 +277,7 @@ def run_python_file(source: Path, code: bytes) -> tuple[str, object, Any]:
     Raises:
         ConfigError: If the file has a syntax error, raises an exception, or defines none of the functions.
     """
-    module = types.ModuleType(f"pbgeval_config_{source.stem}")
-    module.__file__ = str(source)
-    with code_of_file(source):
-        sys.modules[module.__name__] = module  # dataclasses and pickle look it up
-        exec(compile(code, str(source), "exec", dont_inherit=True), module.__dict__)
+    with code_of_file(source, code, "config") as module:
         for name in FUNCTIONS:
             if callable(function := getattr(module, name, None)):
                 value = function()
@@ -290,18 +286,27 @@ def run_python_file(source: Path, code: bytes) -> tuple[str, object, Any]:
 
 
 @contextmanager
-def code_of_file(source: Path) -> Iterator[None]:
-    """Let a user's file import its neighbours, as a script can, and forget them afterwards.
+def code_of_file(source: Path, code: bytes, purpose: str) -> Iterator[types.ModuleType]:
+    """Execute a user's file and yield its module. It can import its neighbours, as a script can; they are forgotten.
+
+    Args:
+        source: the file.
+        code: what it holds.
+        purpose: a word for the name of the module.
 
     Raises:
-        ConfigError: the context raises an exception; the line names the place in the file.
+        ConfigError: the file or the context raises an exception; the line names the place in the file.
     """
+    module = types.ModuleType(f"pbgeval_{purpose}_{source.stem}")
+    module.__file__ = str(source)
     known = set(sys.modules)
     sys.path.insert(0, str(source.parent))
     write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     importlib.invalidate_caches()
     try:
-        yield
+        sys.modules[module.__name__] = module  # dataclasses and pickle look it up
+        exec(compile(code, str(source), "exec", dont_inherit=True), module.__dict__)
+        yield module
     except BaseException as error:
         # Signals of an operator or a scheduler pass; any other exception is the file's own.
         if isinstance(error, KeyboardInterrupt) or type(error).__module__.startswith("pbgeval.cluster."):
