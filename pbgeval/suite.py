@@ -258,7 +258,14 @@ class Suite:
         scorer = self.models[model].make(loaded)
         has_weights = isinstance(scorer, EmbeddingModel | str | Path)  # then it has a digest of its own
         if not has_weights:
-            object.__setattr__(scorer, "digest", digest)
+            try:
+                object.__setattr__(scorer, "digest", digest)
+            except (AttributeError, TypeError):
+                source = self.models[model]
+                raise ConfigError(
+                    f"{source.path.name}: {source.function}(): expected a model that can have the attribute 'digest', "
+                    f"got {'None' if scorer is None else type(scorer).__name__}"
+                ) from None
         # A function may make another model when it is called again: what an interrupted run has counted is dropped.
         is_begun = saved is not None and not saved.document.get("complete") and not has_weights
         settings = {key: value for key, value in self.settings.items() if not key.startswith("edge_")}

@@ -211,9 +211,17 @@ def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
             "one, distance: models.py: AttributeError: no function distance in this file",
         ),
         ("def distance(graph):\n    return 1 / 0\n", "one, distance: models.py:2: ZeroDivisionError: division by zero"),
+        (
+            "def distance(graph):\n    pass\n",
+            "one, distance: models.py: distance(): expected a model that can have the attribute 'digest', got None",
+        ),
+        (
+            "class Slotted:\n    __slots__ = ()\n\ndef distance(graph):\n    return Slotted()\n",
+            "one, distance: models.py: distance(): expected a model that can have the attribute 'digest', got Slotted",
+        ),
     ],
 )
-def test_what_a_function_raises_is_one_line(models: str, fault: str, finished: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_function_is_one_line(models: str, fault: str, finished: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(finished, tmp_path / "failing", ignore=shutil.ignore_patterns("results"))
     (folder / "models.py").write_text(models, encoding="utf-8")
 
