@@ -21,8 +21,9 @@ import numpy as np
 from attrs import field, frozen
 
 from pbgeval.config import EvalConfig
+from pbgeval.config.data_files import read_yaml
 from pbgeval.config.loading import code_of_file, config_of_keys
-from pbgeval.errors import OVERWRITE, ConfigError, EvalError, Faults, OutputError, required
+from pbgeval.errors import OVERWRITE, ConfigError, EvalError, Faults, OutputError
 from pbgeval.evaluation import evaluate, evaluate_triples
 from pbgeval.importing.edge_names import edge_names
 from pbgeval.models.model import EmbeddingModel
@@ -31,7 +32,7 @@ from pbgeval.report.report import Report
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 from pbgeval.results.result import METRICS
 from pbgeval.storage.edge_columns import EdgeForms
-from pbgeval.storage.text import fingerprint, joint_fingerprint, listed
+from pbgeval.storage.text import fingerprint, joint_fingerprint, listed, read_bytes
 from pbgeval.storage.writing import write_atomically
 
 DEFAULT_METRICS = ("mrr", "hits@10")
@@ -172,7 +173,7 @@ class Suite:
         Raises:
             ConfigError: PyYAML is not installed, or everything that is wrong with the file, one line each.
         """
-        document = _read_yaml(path)
+        document = _read_document(path)
         faults = Faults(
             f"{path}: unknown key {key!r}; expected one of {listed(_KEYS)}" for key in document if key not in _KEYS
         )
@@ -298,18 +299,17 @@ class Suite:
         return folder
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read_document(path: Path) -> dict[Any, Any]:
     """Read a file of keys.
 
     Raises:
         ConfigError: PyYAML is not installed, or the file has no keys.
     """
-    with required(ConfigError, "pyyaml is required to read a suite", "pyyaml"):
-        import yaml
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot read this file: {' '.join(str(error).split())}") from error
+        content = read_bytes(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the file: {error.strerror or error}") from error
+    document = read_yaml(content, str(path), "a suite")
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: expected the keys graphs and models")
     return document

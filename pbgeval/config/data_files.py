@@ -31,8 +31,13 @@ def read_data(source: Path, content: bytes) -> Values:
     return values
 
 
-def _read_yaml(content: bytes, where: str) -> object:
-    with required(ConfigError, f"{where}: PyYAML is required to read a YAML config", "pyyaml"):
+def read_yaml(content: bytes, where: str, purpose: str = "a YAML config") -> object:
+    """Return what YAML says.
+
+    Raises:
+        ConfigError: PyYAML is not installed, or it is no YAML; says where.
+    """
+    with required(ConfigError, f"{where}: PyYAML is required to read {purpose}", "pyyaml"):
         import yaml
     try:
         return yaml.safe_load(content.decode("utf-8-sig"))
@@ -53,7 +58,7 @@ def _read_toml(content: bytes, where: str) -> object:
 
 _READERS: Mapping[str, tuple[str, Callable[[bytes, str], object]]] = {
     ".json": ("a JSON object", parse_json),
-    ".yaml": ("keys with values", _read_yaml),
-    ".yml": ("keys with values", _read_yaml),
+    ".yaml": ("keys with values", read_yaml),
+    ".yml": ("keys with values", read_yaml),
     ".toml": ("keys with values", _read_toml),
 }

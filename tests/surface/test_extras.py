@@ -137,7 +137,7 @@ USES = {
     "suite": Use(
         "suite",
         ("-m", "pbgeval", "suite", "suite.yaml", "--quiet"),
-        "pyyaml is required to read a suite: pip install pyyaml",
+        "suite.yaml: PyYAML is required to read a suite: pip install pyyaml",
         lambda folder, _: (folder / "results" / "suite" / "suite.html").exists(),
     ),
     "config": Use(

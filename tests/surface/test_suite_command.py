@@ -204,6 +204,25 @@ def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "cannot read the file: No such file or directory"),
+        (b"graphs: 2026-13-45\n", "not valid YAML: month must be in 1..12"),
+        (b"[" * 5000, "not valid YAML: maximum recursion depth exceeded"),
+        (b"\xff\xfe\x00", "not valid YAML: 'utf-8' codec can't decode"),
+        (b"- graphs\n", "expected the keys graphs and models"),
+        (b"\xef\xbb\xbfgraphs: {}\nmodels: {}\n", "graphs: expected at least one entry, NAME: ..."),
+    ],
+)
+def test_what_is_no_suite_is_refused(content: bytes | None, fault: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "many.yaml").write_bytes(content)
+    with pytest.raises(ConfigError) as raised:
+        Suite.read(tmp_path / "many.yaml")
+    assert raised.value.faults[0].startswith(f"{tmp_path / 'many.yaml'}: {fault}")
+
+
+@pytest.mark.parametrize(
     ("models", "fault"),
     [
         (
