@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from attrs import evolve
@@ -24,6 +25,7 @@ from pbgeval.report.many_runs import GroupDifference, GroupFigure, GroupPair, Ma
 from pbgeval.report.paired_runs import Asked, PairedRuns, scale_of
 from pbgeval.report.run_overlap import RunOverlaps, mean_overlap
 from pbgeval.results.result import Result
+from pbgeval.results.saved_run import folder_of
 from pbgeval.storage.left_out import num_left_out
 
 Run = Result | str | PathLike[str]
@@ -56,7 +58,7 @@ def compare_runs(
         clusters: "key" or "edge".
 
     Raises:
-        ConfigError: an argument is wrong in itself, or scipy, which groups of seeds need, is not installed.
+        ConfigError: an argument is wrong in itself; networkx, or scipy (for groups of seeds), is not installed.
         OutputError: a run is unfinished or has no ranks, or they differ in more than the model; says in what.
         StorageError: a file is missing or damaged.
 
@@ -70,7 +72,7 @@ def compare_runs(
     asked = Asked(edge_paths, metrics, side, rank_type, filter, clusters)
     if isinstance(runs, Mapping):
         return compare_groups({name: _listed(of) for name, of in runs.items()}, asked)
-    names = names_of([str(run.path) if isinstance(run, Result) else run for run in runs])
+    names = names_of([folder_of(run) if isinstance(run, Result) else run for run in runs])
     return compare_groups(grouped(zip(names, runs, strict=True)), asked)
 
 
@@ -96,9 +98,11 @@ def compare_groups(groups: Mapping[str, Sequence[Run]], asked: Asked) -> ManyRun
     """Compare groups of runs as `compare_runs` does."""
     sizes = [len(runs) for runs in groups.values()]
     if sum(sizes) < 2 or not all(sizes):
-        raise ConfigError(f"expected at least two runs, and one of each name, got {sum(sizes)}")
+        raise ConfigError(f"expected at least two runs, and at least one for each name, got {sum(sizes)}")
+    # Say what is missing before hours of work.
     if sum(size > 1 for size in sizes) > 1:
-        _import_welch()  # says what is missing before hours of work
+        _import_welch()
+    _import_networkx()
     numbers = iter(range(sum(sizes)))
     paired = PairedRuns.open([run for runs in groups.values() for run in runs], asked)
     return _ManyRunsBuilder(paired, {name: [next(numbers) for _ in runs] for name, runs in groups.items()}).build()
@@ -213,14 +217,19 @@ def _import_welch() -> Any:  # noqa: ANN401 - scipy has no types
     return ttest_ind_from_stats
 
 
+def _import_networkx() -> ModuleType:
+    with required(ConfigError, "networkx is required to compare more than two runs", "networkx"):
+        import networkx
+    return networkx  # type: ignore[no-any-return]
+
+
 def _letters(figures: Sequence[tuple[str, GroupFigure]], metric: int, pairs: Sequence[GroupPair]) -> dict[str, str]:
     """Return the letters of each group: two share one exactly if they do not differ significantly.
 
     A letter stands for a largest set of groups of which no two differ; the first is that of the best group.
     """
     ranked = [name for name, _ in sorted(figures, key=lambda one: -one[1].direction * one[1].mean)]
-    with required(ConfigError, "networkx is required to compare more than two runs", "networkx"):
-        import networkx
+    networkx = _import_networkx()
     alike = networkx.Graph()
     alike.add_nodes_from(ranked)
     alike.add_edges_from((of.a, of.b) for of in pairs if not of.differences[metric].difference.is_significant)

@@ -156,22 +156,18 @@ class SavedRun:
             OutputError: there are no ranks, or they are those of another run.
             StorageError: a file is missing, damaged, or not what the run evaluated; a line each.
         """
-        if result.path is None:
-            raise OutputError(
-                "this report has no output directory; evaluate with output=FOLDER, or use Report.read(FOLDER)"
-            )
+        folder = folder_of(result)
         if not result.document.get("complete"):
-            raise OutputError(f"{result.path}: expected a finished run, found an unfinished one; evaluate again")
+            raise OutputError(f"{folder}: expected a finished run, found an unfinished one; evaluate again")
         try:
             facts = RunFacts.from_document(result.document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise OutputError(
-                f"{result.path / 'metrics.json'}: expected the provenance of an evaluation, got: {error!r}; evaluate "
-                "again"
+                f"{folder / 'metrics.json'}: expected the provenance of an evaluation, got: {error!r}; evaluate again"
             ) from error
-        ranks = _open_ranks(result.path, facts)
+        ranks = _open_ranks(folder, facts)
         folders = None if edge_paths is None else [buckets_of(path, [result]) for path in edge_paths]
-        return cls(result.path, facts, ranks, None if folders is None else _open_edges(folders, facts, ranks))
+        return cls(folder, facts, ranks, None if folders is None else _open_edges(folders, facts, ranks))
 
     def open_training(self, paths: Sequence[Path]) -> Sequence[EdgeFiles]:
         """Open the headers of training edges: those of the run, if it had any.
@@ -313,6 +309,20 @@ def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], Query
                     faults.append(f"{file.path}: expected the sides {expected}, found {found}; evaluate again")
     faults.raise_any(StorageError)
     return files
+
+
+def folder_of(result: Result) -> Path:
+    """Return the output directory of a result.
+
+    Raises:
+        OutputError: it has none.
+    """
+    if result.path is None:
+        raise OutputError(
+            "this report has no output directory; evaluate with output=FOLDER and save_ranks, or use "
+            "Report.read(FOLDER)"
+        )
+    return result.path
 
 
 def buckets_of(path: Path, reports: Sequence[Result]) -> Path:

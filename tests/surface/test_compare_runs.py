@@ -7,6 +7,7 @@ import io
 import json
 import math
 import statistics
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from attrs import evolve
 
 import pbgeval
 from pbgeval import ManyRuns, Report, compare, compare_runs
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, OutputError
 from pbgeval.metrics.paired import Difference, holm
 from pbgeval.metrics.student import two_sided_probability
 from pbgeval.report import comparing_many
@@ -190,7 +191,7 @@ def test_it_prints_as_the_tables_of_the_command(groups: ManyRuns) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["a1"], "expected at least two runs, and one of each name, got 1"),
+        (["a1"], "expected at least two runs, and at least one for each name, got 1"),
         (["a1", "b1", "a1"], "a1 is given twice; give each run once"),
         (["a=", "b=b1"], "a=: expected NAME=RUN"),
         (
@@ -209,6 +210,22 @@ def test_a_run_on_other_queries_is_named(results: Path, cases: dict[str, TinyCas
     done = run_main("compare", "a1", "b1", str(tmp_path / "d"), cwd=results)
 
     assert done.refusal.startswith(f"{tmp_path / 'd'}: cannot be compared with a1: ")
+
+
+@pytest.mark.parametrize("package", ["networkx", "scipy"])
+def test_a_missing_package_is_named_before_runs_are_read(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (package, f"{package}.stats"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    with pytest.raises(ConfigError, match=f"{package} is required .*: pip install {package}"):
+        compare_runs({"a": ["absent-1", "absent-2"], "b": ["absent-3", "absent-4"]})
+
+
+def test_reports_that_are_nowhere_are_refused(results: Path) -> None:
+    report = evolve(Report.read(results / "a1"), path=None)
+
+    with pytest.raises(OutputError, match="has no output directory; evaluate with output=FOLDER and save_ranks"):
+        compare_runs([report, report])
 
 
 def test_both_names_are_public() -> None:
