@@ -28,6 +28,7 @@ from pbgeval.evaluation import evaluate, evaluate_triples
 from pbgeval.importing.edge_names import edge_names
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
+from pbgeval.report.page import require_jinja2
 from pbgeval.report.report import Report
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 from pbgeval.results.result import METRICS
@@ -86,7 +87,7 @@ class SuiteGraph:
             observer: is told what is doubtful about a file.
 
         Raises:
-            EvalError: a file is not what its name says.
+            EvalError: a file does not have the format that its name says.
         """
         forms, warn = forms or EdgeForms(), (observer or Observer()).warn
         entities: dict[str, int] = {}
@@ -171,9 +172,10 @@ class Suite:
             output: the folder for all results. Default: the one that the file names, else results/NAME beside the file.
 
         Raises:
-            ConfigError: PyYAML is not installed, or everything that is wrong with the file, one line each.
+            ConfigError: PyYAML or jinja2 is not installed, or everything that is wrong with the file, one line each.
         """
         document = _read_document(path)
+        require_jinja2()  # the page is written last
         faults = Faults(
             f"{path}: unknown key {key!r}; expected one of {listed(_KEYS)}" for key in document if key not in _KEYS
         )

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
@@ -174,7 +175,7 @@ class Page:
     sections: Sequence[Section]
     notice: Notice | None = None
     digest: str = ""
-    lead: str = ""  # what to think, in a sentence
+    lead: str = ""  # the result in a sentence
 
     def render(self) -> str:
         """Return the page.
@@ -206,16 +207,27 @@ class Page:
         return save(self.render(), PAGE, output)
 
 
-def _templates() -> Environment:
+def require_jinja2() -> ModuleType:
+    """Return jinja2, without which there is no page.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
     with required(ConfigError, "jinja2 is required to write a page", "jinja2"):
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    return Environment(
-        loader=PackageLoader("pbgeval.report", "templates"),
+        import jinja2
+    return jinja2
+
+
+def _templates() -> Environment:
+    jinja2 = require_jinja2()
+    templates: Environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pbgeval.report", "templates"),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return templates
 
 
 SVG_STYLE = (  # of a drawing outside of a page: the light colors of page.css

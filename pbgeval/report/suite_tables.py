@@ -163,7 +163,6 @@ class SuiteResults:
         """Write JSON, CSV and the page into a folder; return the files.
 
         Raises:
-            ConfigError: jinja2 is not installed; the others have been written.
             OutputError: a file cannot be written.
         """
         rows = [{**row.to_dict(), **row.metrics} for row in self.rows]

@@ -9,6 +9,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -246,6 +247,15 @@ def test_what_is_wrong_with_a_function_is_one_line(models: str, fault: str, fini
 
     done = run_main("suite", "many.yaml", "--quiet", cwd=folder)
     assert (done.status, done.faults) == (1, [fault])
+
+
+def test_a_missing_package_is_named_before_anything_is_evaluated(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+
+    with pytest.raises(ConfigError, match="jinja2 is required to write a page: pip install jinja2"):
+        Suite.read(finished / "many.yaml")
 
 
 def test_an_unknown_metric_is_found_after_the_first_evaluation(finished: Path, tmp_path: Path) -> None:
