@@ -310,11 +310,10 @@ def many_tiles(found: ManyRuns) -> list[Tile]:
 
 def _csv_rows(found: ManyRuns) -> Iterator[dict[str, Any]]:
     """Return a row per pair and metric."""
+    figures = {(group.name, of.metric): of for group in found.groups for of in group.figures}
     for pair in found.pairs:
+        overlap = {f"overlap_{name}": value for name, value in asdict(pair.overlap).items()}
         for of in pair.differences:
-            overlap = {f"overlap_{name}": value for name, value in asdict(pair.overlap).items()}
-            a, b = ({of.name: of for of in found.groups}[name] for name in (pair.a, pair.b))
-            figures = [next(one for one in group.figures if one.metric == of.difference.metric) for group in (a, b)]
             yield {
                 "run_a": pair.a,
                 "run_b": pair.b,
@@ -323,8 +322,8 @@ def _csv_rows(found: ManyRuns) -> Iterator[dict[str, Any]]:
                 "p_edges": of.p_edges,
                 "p_seeds": of.p_seeds,
                 **{
-                    f"{end}_{name}": getattr(figure, name)
-                    for end, figure in zip("ab", figures, strict=True)
+                    f"{end}_{name}": getattr(figures[group, of.difference.metric], name)
+                    for end, group in (("a", pair.a), ("b", pair.b))
                     for name in ("seed_deviation", "standard_error", "letters")
                 },
                 **overlap,

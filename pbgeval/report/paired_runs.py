@@ -25,13 +25,12 @@ from pbgeval.ranking.keys import EdgeColumns, split_mix
 from pbgeval.ranking.sampled_lists import SampledLists, number_chunks
 from pbgeval.report.unlike_runs import DIVIDED, differences_of
 from pbgeval.results.result import Result
-from pbgeval.results.saved_run import SavedRun, buckets_of
+from pbgeval.results.saved_run import ROW_BITS, SavedRun, buckets_of
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS, RankType
 
 CLUSTERS = ("key", "edge")
-_ROW_BITS = np.uint64(36)  # of an entity's row in its partition (`saved_run.MAX_ROWS`)
 
 Counts = Mapping[str, np.ndarray]  # columns of a block of a ranks file
 
@@ -214,7 +213,7 @@ class PairedRuns:
             [rows.bucket.partition_of(known, facts.num_partitions[name]) for name in facts.types(known)]
         )
         partition_E = partitions[0] if facts.dynamic else partitions[edges.rel_n]
-        place_E = edges.rel_n.astype(np.uint64) << _ROW_BITS | edges.entity(known).astype(np.uint64)
+        place_E = edges.rel_n.astype(np.uint64) << np.uint64(ROW_BITS) | edges.entity(known).astype(np.uint64)
         return split_mix(split_mix(place_E) ^ np.asarray(partition_E).astype(np.uint64))
 
 

@@ -15,13 +15,12 @@ from attrs import define, frozen
 from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.report.paired_runs import PairedRuns
-from pbgeval.results.saved_run import SavedRun
+from pbgeval.results.saved_run import ROW_BITS, SavedRun
 from pbgeval.stats.query_metrics import hits_at
 from pbgeval.storage.row_files import QueryFile, open_query_file, query_path
 
 PERSISTENCE = 0.9  # the first 10 places have 86% of the weight
 _PAIRS_AT_A_TIME = 1 << 22  # of places of two lists, in memory
-_PARTITION_BITS = 36  # of an entity's row in its partition (`saved_run.MAX_ROWS`)
 
 
 @frozen
@@ -148,7 +147,7 @@ def _length(lists: QueryFile) -> int:
 
 def _entities(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the candidates of each list, int64 (E, K), -1 where there are fewer."""
-    return np.where(columns["entity"] < 0, -1, columns["partition"] << _PARTITION_BITS | columns["entity"])
+    return np.where(columns["entity"] < 0, -1, columns["partition"] << ROW_BITS | columns["entity"])
 
 
 def mean_overlap(of: Sequence[Overlap]) -> Overlap:

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.names import UnknownMetricError, resolve
@@ -60,15 +60,7 @@ class SuiteRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, ready for JSON."""
-        return {
-            "graph": self.graph,
-            "model": self.model,
-            "digest": self.digest,
-            "filter": self.filter,
-            "headline": self.headline,
-            "num_edges": self.num_edges,
-            "metrics": dict(self.metrics),
-        }
+        return asdict(self)
 
 
 @frozen(eq=False)

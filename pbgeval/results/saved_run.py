@@ -30,7 +30,8 @@ from pbgeval.storage.row_files import RANK_COLUMNS, QueryFile, find_ranks, open_
 from pbgeval.storage.text import fingerprint, listed, read_small_text
 
 ROWS_AT_A_TIME = 1 << 17
-MAX_ROWS = 1 << 36  # of a partition, and
+ROW_BITS = 36  # of an entity's row in its partition
+MAX_ROWS = 1 << ROW_BITS  # of a partition, and
 MAX_RELATIONS = 1 << 27  # of a graph, so that a (relation, row) is one int64
 
 
