@@ -4,6 +4,7 @@ import contextlib
 import os
 import platform
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -43,6 +44,12 @@ def matmul_flops(num_threads: int) -> float:
         torch.mm(left, right)
         seconds.append(time.perf_counter() - begun)
     return 2 * rows**3 / min(seconds)
+
+
+def children_cpu_seconds() -> float:
+    """Return the CPU time of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def cpu_model() -> str:

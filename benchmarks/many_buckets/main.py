@@ -10,7 +10,6 @@ Run it with the Python that pbgeval is installed in. What is measured stands in 
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -114,7 +113,7 @@ def _evaluate(checkout: Path, config: Path, limit: float) -> Run | None:
     with tempfile.TemporaryDirectory(prefix="output-", dir=config.parent) as name:
         output = Path(name) / "output"
         command = [sys.executable, "-c", PROGRAM, str(checkout), "--config", str(config), "--output", str(output)]
-        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        before, begun = machine.children_cpu_seconds(), time.perf_counter()
         try:
             done = subprocess.run(
                 [*command, "--workers", "1", "--device", "cpu"],
@@ -127,12 +126,11 @@ def _evaluate(checkout: Path, config: Path, limit: float) -> Run | None:
             )
         except subprocess.TimeoutExpired:
             return None
-        seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds, cpu_seconds = time.perf_counter() - begun, machine.children_cpu_seconds() - before
         if done.returncode != 0:
             sys.stderr.write(done.stderr)
             raise SystemExit(f"{checkout}: ended with status {done.returncode}")
         document = json.loads((output / "metrics.json").read_text(encoding="utf-8"))
-    cpu_seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     return Run(seconds, cpu_seconds, document["metrics"]["both.realistic.mean_reciprocal_rank"])
 
 

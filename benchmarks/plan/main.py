@@ -9,7 +9,6 @@ Run it with the Python that pbgeval is installed in. What each figure includes s
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -130,11 +129,11 @@ def _plan(job: Job, workers: int) -> Figures:
 
 def _run(job: Job, workers: int, output: Path) -> Figures:
     settings = [word for setting in job.settings for word in ("-p", setting)]
-    before = _cpu_seconds()
+    before = machine.children_cpu_seconds()
     _output(
         [str(COMMAND), "run", str(job.config), *settings, "--workers", str(workers), "--output", str(output), "--quiet"]
     )
-    cpu_seconds = _cpu_seconds() - before
+    cpu_seconds = machine.children_cpu_seconds() - before
     run = json.loads((output / "run.json").read_text(encoding="utf-8"))
     return Figures(run["seconds"], cpu_seconds, max(worker["peak_memory_bytes"] for worker in run["workers"]))
 
@@ -146,11 +145,6 @@ def _output(command: list[str]) -> str:
     if done.returncode:
         raise SystemExit(done.stderr)
     return done.stdout
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _print(jobs: list[Job], planned: dict[str, list[Figures]], taken: dict[str, list[Figures]], start: float) -> None:

@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import json
 import os
-import resource
 import shlex
 import statistics
 import subprocess
@@ -162,14 +161,12 @@ def _run_peer(folder: Path, options: argparse.Namespace) -> Run:
 
 def _timed(command: list[str], threads: str) -> tuple[float, float, str]:
     """Return the clock's seconds, those of the processor, and what was printed."""
-    begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun, before = time.perf_counter(), machine.children_cpu_seconds()
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"ended with status {done.returncode}: {shlex.join(command)}\n{done.stderr}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.perf_counter() - begun, cpu_seconds, done.stdout
+    return time.perf_counter() - begun, machine.children_cpu_seconds() - before, done.stdout
 
 
 def _print_report(options: argparse.Namespace, load: float, runs: dict[str, list[Run]], theirs: list[Run]) -> None:

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import re
-import resource
 import shlex
 import statistics
 import subprocess
@@ -69,9 +68,9 @@ class Program:
             output = Path(name) / "output"
             further = ["--output", str(output)] if self.is_evaluation else []
             variables = {**self.variables, "NUMBA_CACHE_DIR": name} if self.name == FIRST else self.variables
-            begun, cpu_before = time.perf_counter(), _cpu_seconds()
+            begun, cpu_before = time.perf_counter(), machine.children_cpu_seconds()
             _run([*self.words, *further], folder, variables)
-            times = time.perf_counter() - begun, _cpu_seconds() - cpu_before
+            times = time.perf_counter() - begun, machine.children_cpu_seconds() - cpu_before
             if not self.is_evaluation:
                 return Run(*times)
             document = json.loads((output / "metrics.json").read_text(encoding="utf-8"))
@@ -156,12 +155,6 @@ def _run(command: list[str], folder: Path, variables: Mapping[str, str]) -> subp
         sys.stderr.write(done.stderr)
         raise SystemExit(f"ended with status {done.returncode}: {shlex.join(command)}")
     return done
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU time of all commands that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _mean_reciprocal_rank(runs: dict[str, list[Run]]) -> float:
