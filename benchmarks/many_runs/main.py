@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import machine
-from pbgeval.metrics.paired import differences, values_of
+from pbgeval.metrics.paired import Difference, differences, values_of
 from pbgeval.report.comparing_many import corrected
 from pbgeval.report.many_runs import GroupDifference, GroupPair
 from pbgeval.report.run_overlap import Overlap
@@ -35,47 +35,68 @@ NOTHING = Overlap(10, None, 0, 0, None, None)
 class Queries:
     """The two queries of each of some edges, as hard as they are for every run; some keys have many queries."""
 
-    def __init__(self, words: np.random.Generator, num_edges: int) -> None:
+    def __init__(
+        self, words: np.random.Generator, num_edges: int, *, edges_per_unit: int = 1, has_ties: bool = False
+    ) -> None:
         self.words, self.num_edges, self.num_keys = words, num_edges, max(num_edges // 2, 1)
+        self.has_ties, self.units_have_noise = has_ties, edges_per_unit > 1
+        self.unit_E = np.arange(num_edges) // edges_per_unit
         few = (words.pareto(1.2, num_edges) * self.num_keys / 8).astype(np.int64) % self.num_keys
         self.key_2E = np.stack([words.integers(0, self.num_keys, num_edges), few])
         self.how_easy_E = 1.5 * words.normal(size=num_edges)
 
     def noise(self) -> np.ndarray:
-        """Return what is a run's own: of each edge, of each key, and of each query, (2, E)."""
+        """Return run-specific noise, (2, E): of edges, keys and queries, and of units of several edges."""
         normal = self.words.normal
         of_edge_E = 0.7 * normal(size=self.num_edges)
+        if self.units_have_noise:
+            of_edge_E += normal(size=self.num_edges)[self.unit_E]
         of_sides = [
             0.5 * normal(size=self.num_keys)[key_E] + 0.5 * normal(size=self.num_edges) for key_E in self.key_2E
         ]
         return np.stack(of_sides) + of_edge_E
 
     def values(self, noise_2E: np.ndarray, unlike: float, gain: float) -> np.ndarray:
-        """Return each query's metrics, int64 (2, metrics, E); `unlike`: how much of a run is its own."""
+        """Return each query's metrics, int64 (2, metrics, E); `unlike` scales the run-specific noise."""
         better_2E = np.floor(np.exp(3.0 - 1.2 * (self.how_easy_E + unlike * noise_2E + gain)))
         better_2E = better_2E.astype(np.int64).clip(0, NUM_CANDIDATES // 2)
-        tied_E, candidates_E = np.zeros(self.num_edges, np.int64), np.full(self.num_edges, NUM_CANDIDATES - 1)
+        tied_2E = np.zeros_like(better_2E)
+        if self.has_ties:
+            tied_2E = (better_2E % 7 == 0) * self.words.integers(0, 4, better_2E.shape)
+        candidates_E = np.full(self.num_edges, NUM_CANDIDATES - 1)
         return np.stack(
-            [values_of(METRICS, (better_E, tied_E, candidates_E), RankType.REALISTIC) for better_E in better_2E]
+            [
+                values_of(METRICS, (better_E, tied_E, candidates_E), RankType.REALISTIC)
+                for better_E, tied_E in zip(better_2E, tied_2E, strict=True)
+            ]
         )
+
+    def differences(self, a_2ME: np.ndarray, b_2ME: np.ndarray, metrics: slice = slice(None)) -> list[Difference]:
+        """Compare two runs by some of the metrics."""
+        chosen = METRICS[metrics]
+        stats = PairedStats.zero(len(chosen), 2, with_keys=True)
+        sides = tuple(
+            # A hash tells keys apart by its first bits.
+            PairedSide(
+                np.ones(self.num_edges, bool),
+                of_a[metrics],
+                (of_b - of_a)[metrics],
+                key_E.astype(np.uint64) << np.uint64(32),
+            )
+            for of_a, of_b, key_E in zip(a_2ME, b_2ME, self.key_2E, strict=True)
+        )
+        stats.add(PairedEdges(np.zeros(self.num_edges, np.int64), self.unit_E, sides))
+        return list(differences(stats, chosen, by_group=False)[0].differences)
 
 
 def compared(seed: int, num_edges: int, unlike: float, gain: float, metrics: slice) -> list[GroupPair]:
     """Compare runs, the last of which is better."""
     queries = Queries(np.random.default_rng(seed), num_edges)
     gains = [0.0] * (NUM_RUNS - 1) + [gain]
-    runs = [queries.values(queries.noise(), unlike, of_run)[:, metrics] for of_run in gains]
-    chosen = METRICS[metrics]
+    runs = [queries.values(queries.noise(), unlike, of_run) for of_run in gains]
     pairs = []
     for a, b in combinations(range(NUM_RUNS), 2):
-        stats = PairedStats.zero(len(chosen), 2, with_keys=True)
-        sides = tuple(
-            # A hash tells keys apart by its first bits.
-            PairedSide(np.ones(num_edges, bool), of_a, of_b - of_a, key_E.astype(np.uint64) << np.uint64(32))
-            for of_a, of_b, key_E in zip(runs[a], runs[b], queries.key_2E, strict=True)
-        )
-        stats.add(PairedEdges(np.zeros(num_edges, np.int64), np.arange(num_edges), sides))
-        found = differences(stats, chosen, by_group=False)[0].differences
+        found = queries.differences(runs[a], runs[b], metrics)
         pairs.append(GroupPair(str(a), str(b), tuple(GroupDifference(of, of.p_value, None) for of in found), NOTHING))
     return corrected(pairs)
 
@@ -122,7 +143,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     trials, edges, of_planted = (2, 60, 1) if arguments.smoke else (arguments.trials, 10_000, 20)
     print(machine.describe("benchmarks/many_runs/main.py", load), end="\n\n")
-    print("| runs | queries | what is a run's own | found | |\n|---|---|---|---|---|")
+    print("| runs | queries | run-specific noise | found | |\n|---|---|---|---|---|")
     for num_edges, unlike in ((30, 1.0), (300, 1.0), (300, 0.1), (3_000 if not arguments.smoke else 60, 1.0)):
         error = family_wise_error(range(trials), num_edges, unlike)
         print(
