@@ -81,5 +81,7 @@ def coverage() -> dict[str, float]:
 def test_errors_cover_in_ninety_five_of_a_hundred_test_sets(metric: str) -> None:
     found = {key: share for key, share in coverage().items() if key.endswith(f".{metric}")}
 
+    shares = " | ".join(f"{100 * found[f'{side}.{metric}']:.1f}%" for side in ("head", "tail", "both"))
+    print(f"| `{metric}` | {shares} |")  # noqa: T201 - the table in benchmarks/coverage
     assert len(found) == 3
     assert {key: share for key, share in found.items() if not 0.93 <= share <= 0.97} == {}
