@@ -66,7 +66,7 @@ class Graph:
 
     @classmethod
     def made(cls, comparator: str, operator: str, dtype: torch.dtype, smoke: bool) -> Graph:
-        """Make one; some entities are twins."""
+        """Make a graph in which some entities have the same vector."""
         num_entities, num_edges, dimension, num_relations = (90, 30, 8, 3) if smoke else (6000, 1500, 64, 20)
         embeddings_ND = exact((num_entities, dimension), 1)
         embeddings_ND[num_entities // 2 :: 7] = embeddings_ND[0]

@@ -79,7 +79,7 @@ def _scores(query_QD: torch.Tensor, candidate_CD: torch.Tensor) -> torch.Tensor:
 def _counted(
     query_KD: torch.Tensor, candidate_CD: torch.Tensor, true_Q: torch.Tensor, row_Q: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return how many candidates are better and how many tie, nobody excluded, int64."""
+    """Return how many candidates are better and how many tie, with none excluded, int64."""
     columns = device_scores.Columns.from_rows(candidate_CD, row_hashes(candidate_CD))
     nowhere_Q, no_hash_Q = torch.full_like(row_Q, -1), torch.zeros_like(row_Q)
     targets = device_scores.Targets(row_Q, true_Q, torch.full_like(true_Q, torch.nan), no_hash_Q, nowhere_Q)
@@ -168,7 +168,7 @@ def _all(device: torch.device, comparator: str, operator: str, wants: str, smoke
     expected = gpu_graph.rank_all(graph, CPU, with_scores=with_scores)
     with _kernels_on(device) as count:
         found = gpu_graph.rank_all(graph, device, with_scores=with_scores)
-    assert (count.call_count > 0) is (not with_scores), "a kernel counts where nobody asks for scores"
+    assert (count.call_count > 0) is (not with_scores), "a kernel counts where no scores are needed"
     return {**_compare(expected, found), "counting_launches": count.call_count}
 
 

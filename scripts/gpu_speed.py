@@ -175,7 +175,7 @@ def _exact(device: torch.device, dimension: int, sigmas: int, smoke: bool) -> di
 
 
 def _targets(true_Q: torch.Tensor, row_Q: torch.Tensor) -> device_scores.Targets:
-    """Return what candidates are compared with where nobody has a twin or is a candidate itself."""
+    """Return what candidates are compared with, without duplicates, and with no true entity among the candidates."""
     no_score_Q, nowhere_Q = torch.full_like(true_Q, torch.nan), torch.full_like(row_Q, -1)
     return device_scores.Targets(row_Q, true_Q, no_score_Q, torch.zeros_like(row_Q), nowhere_Q)
 

@@ -108,7 +108,7 @@ def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> N
 def _plan(
     config: EvalConfig, paths: list[Path], stores: list[Path], labels: Path, model: Model | None
 ) -> tuple[NamedFiles, dict[Path, Path]]:
-    """Find out what is there already; return what is to be made, and the folder of each file.
+    """Find the folders that exist already; return those to make, and the folder of each file.
 
     All else that can be wrong is found before: splitting may take long.
     """

@@ -1,4 +1,4 @@
-"""A run's journal as its workers use it: take what is there, add what is finished now and then.
+"""Read a run's journal when a worker starts, and append finished work from time to time.
 
 Writing takes at most a hundredth of the time: entries hold the sum of as many units as it takes for that.
 """
