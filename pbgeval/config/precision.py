@@ -59,4 +59,4 @@ def why_not_exact(config: EvalConfig) -> str | None:
         max_norm=config.max_norm is not None,
         batch_negs=config.num_batch_negs > 0,
     )
-    return None if slow is None else f"exact ranks in sampled lists take 1.5 to 6 times as long with {slow}"
+    return None if slow is None else f"exact ranks in sampled lists take 1.5 to 6 times as long on a CPU with {slow}"

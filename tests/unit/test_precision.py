@@ -18,7 +18,7 @@ LINKS = RelationSchema(name="links", lhs="user", rhs="user", operator="diagonal"
 TRANSLATES = RelationSchema(name="translates", lhs="user", rhs="user", operator="translation")
 TURNS = RelationSchema(name="turns", lhs="user", rhs="user", operator="linear")
 ROTATES = RelationSchema(name="rotates", lhs="user", rhs="user", operator="rotate")
-SLOW = "exact ranks in sampled lists take 1.5 to 6 times as long with"
+SLOW = "exact ranks in sampled lists take 1.5 to 6 times as long on a CPU with"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_default_is_the_run_that_asks_for_exact_ranks(candidates: str, tmp_p
     ("asked", "line"),
     [
         (("candidates=all",), r"precision exact"),
-        ((), r"precision float32: exact ranks in sampled lists take 1.5 to 6 times as long with operator "),
+        ((), r"precision float32: exact ranks in sampled lists take 1.5 to 6 times as long on a CPU with operator "),
         (("precision=float32",), r"precision float32"),
         (("comparator=l1",), r"precision float32: exact ranks are not defined for comparator 'l1', only for dot, "),
     ],
