@@ -235,7 +235,7 @@ def interpreted_checks() -> dict[tuple[ModuleType, str], Callable[..., Any]]:
     from pbgeval.ranking import cpu_counting
     from pbgeval.scoring import self_check
 
-    checks = ((cpu_counting, "_agrees"), (self_check, "_check_device"))
+    checks = ((cpu_counting, "_agrees"), (self_check, "_check_device"), (self_check, "_screens"))
     return {(module, name): functools.cache(getattr(module, name).__wrapped__) for module, name in checks}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 
 import torch
@@ -50,11 +51,16 @@ class KernelReport:
     passed: bool  # whether a rule holds for as many threads as there were
 
 
-def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> KernelReport:
+def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32, *, exact: bool = False) -> KernelReport:
     """Find and use the cheapest rule that holds for products in `dtype`.
 
     From then on this process computes by the rule, with the number of threads that it holds for. A process checks a
     device, type and number of threads once.
+
+    Args:
+        device: that computes.
+        dtype: of the products.
+        exact: whether ranks are exact, so that a GPU screens candidates in float16.
 
     Raises:
         LaunchError: Triton is not installed, or makes no kernels that agree, for a GPU.
@@ -66,6 +72,7 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> K
     torch.linspace(-1.0, 0.0, 16).exp_()
     if device_scores.takes(device):
         report = _check_device(device, dtype)
+        report = _with_screen(report, device) if exact else report
     else:
         report = _check(dtype, torch.get_num_threads())
         assert isinstance(report.rule, BlockRule), "of a CPU"
@@ -172,11 +179,33 @@ DEVICE_DIMENSIONS = DIMENSIONS
 DEVICE_SHAPES = ((1, 1), (1, 40), (3, 17), (130, 300))  # more than a tile each way
 
 
+def _with_screen(report: KernelReport, device: torch.device) -> KernelReport:
+    """Add to the report of a GPU's kernels whether it can screen."""
+    screens = _screens(device)
+    fingerprint = {**report.fingerprint, "screen": "float16" if screens else "none"}
+    return evolve(report, fingerprint=fingerprint, passed=report.passed and screens)
+
+
+@functools.cache
+def _screens(device: torch.device) -> bool:
+    with _errors_of_triton(device):
+        return device_exact.check_screen(device)
+
+
+@contextmanager
+def _errors_of_triton(device: torch.device) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, OSError) as error:  # such as no compiler for the code that starts a kernel
+        reason = str(error).partition("\n")[0]
+        raise LaunchError(f"device {device}: triton cannot run its kernels: {reason}; or use device cpu") from error
+
+
 @functools.cache
 def _check_device(device: torch.device, dtype: torch.dtype) -> KernelReport:
     digest = hashlib.sha256()
     samples = []
-    try:
+    with _errors_of_triton(device):
         triton = device_scores.version()
         for dimension in DEVICE_DIMENSIONS:
             vectors_ND = _normal(max(DEVICE_SHAPES[-1]), dimension, dtype).to(device)
@@ -185,10 +214,6 @@ def _check_device(device: torch.device, dtype: torch.dtype) -> KernelReport:
         if not agree and device_scores.multiplies_by_dot(device, dtype):
             device_scores.multiply_by_loop(device)
             agree = _tiles_agree(samples)
-        screens = dtype is not torch.float32 or device_exact.check_screen(device)
-    except (RuntimeError, OSError) as error:  # such as no compiler for the code that starts a kernel
-        reason = str(error).partition("\n")[0]
-        raise LaunchError(f"device {device}: triton cannot run its kernels: {reason}; or use device cpu") from error
     if not agree:
         raise LaunchError(f"device {device}: kernels of triton {triton} give one pair several scores; use device cpu")
     for vectors_ND, expected_KC in samples:
@@ -205,9 +230,8 @@ def _check_device(device: torch.device, dtype: torch.dtype) -> KernelReport:
             "device": torch.cuda.get_device_name(device),
             "dtype": str(dtype),
             "product_digest": digest.hexdigest()[:16],
-            "screen": "float16" if screens else "none",  # of exact ranks
         },
-        passed=screens and (by_dot or dtype is not torch.float32),
+        passed=by_dot or dtype is not torch.float32,
     )
 
 

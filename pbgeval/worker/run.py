@@ -42,7 +42,7 @@ from pbgeval.results.document import ReportContext, make_result
 from pbgeval.results.result import Result
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.full_precision import CallerSettings, full_precision
-from pbgeval.scoring.self_check import check_kernels
+from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import plural
@@ -182,7 +182,7 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
     check_memory(inputs, work.protocol, resident_bytes(), on_host=device.type == "cpu")
-    kernels = check_kernels(device, _kernel_dtype(config))
+    kernels = _check_kernels(device, config)
     relations, global_embeddings = inputs.read_relations(device, caller_settings)
     scorer = relations[0].scorer
     if isinstance(scorer, ScorerRelation):
@@ -208,8 +208,10 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
     )
 
 
-def _kernel_dtype(config: EvalConfig) -> torch.dtype:
-    return torch.float64 if precision_of(config) == "float64" else torch.float32
+def _check_kernels(device: torch.device, config: EvalConfig) -> KernelReport:
+    precision = precision_of(config)
+    dtype = torch.float64 if precision == "float64" else torch.float32
+    return check_kernels(device, dtype, exact=precision == "exact")
 
 
 def _with_devices(context: WorkerContext, caller_settings: CallerSettings) -> WorkerContext:
@@ -261,7 +263,7 @@ def plan_alone(inputs: Inputs, protocol: Protocol, device: str, num_workers: int
         plan = plan_of(inputs, protocol, chosen, num_workers, torch.get_num_threads(), num_local=num_workers)
         if plan.is_small:
             return plan
-        check_kernels(chosen, _kernel_dtype(inputs.config))
+        _check_kernels(chosen, inputs.config)
         speed = measure(inputs, protocol, chosen, caller_settings, MEASURED_SECONDS)
         return with_estimate(plan, inputs, protocol, [speed])
 

@@ -229,7 +229,18 @@ def test_the_self_check_says_how_tiles_are_multiplied(kernel_device, dtype):
 
     assert report.passed
     assert report.rule is (DeviceRule.DOT if dtype is torch.float32 else DeviceRule.LOOP)
-    assert set(report.fingerprint) == {"torch", "triton", "device", "dtype", "product_digest", "screen"}
+    assert set(report.fingerprint) == {"torch", "triton", "device", "dtype", "product_digest"}
+
+
+def test_only_where_ranks_are_exact_is_the_screen_checked(kernel_device, monkeypatch):
+    device, asked = torch.device(kernel_device), []
+    monkeypatch.setattr(self_check, "_screens", lambda of: asked.append(of) or False)
+
+    others = [self_check.check_kernels(device, dtype) for dtype in DTYPES]
+    assert not asked
+    assert all(report.passed and "screen" not in report.fingerprint for report in others)
+    report = self_check.check_kernels(device, exact=True)
+    assert (asked, report.fingerprint["screen"], report.passed) == ([device], "none", False)
 
 
 def broken(kernel: str, only_by_dot: bool, monkeypatch: pytest.MonkeyPatch) -> None:
