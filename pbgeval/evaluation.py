@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from attrs import evolve, frozen
 
 from pbgeval.cluster.claim import Claim, Ownership, describe_process
@@ -425,7 +426,7 @@ def _claim(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> R
 def _check_memory(work: Work, num_workers: int) -> None:
     """Refuse a limit that is known to be too small; workers check again with what they hold themselves."""
     held = resident_bytes() if num_workers == 1 else 0
-    check_memory(work.inputs, work.protocol, held, on_host=not num_gpus(work.device))
+    check_memory(work.inputs, work.protocol, held, torch.device("cuda" if num_gpus(work.device) else "cpu"))
 
 
 def _num_workers(work: Work, launch: Launch) -> int:

@@ -7,6 +7,7 @@ import math
 import torch
 from attrs import evolve
 
+from pbgeval.cluster.resources import available_bytes
 from pbgeval.config import EvalConfig
 from pbgeval.inputs.edge_sample import FIRST_ROUND_EDGES
 from pbgeval.inputs.opening import Inputs
@@ -15,16 +16,20 @@ from pbgeval.inputs.partitions import (
     BYTES_OF_UNITS,
     BYTES_PER_COUNTED,
     BYTES_PER_SCORE,
+    beside_blocks,
     check_sample,
     fixed_bytes,
     plan_memory,
     plan_room,
 )
 from pbgeval.inputs.protocol import Protocol
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.storage.checkpoint import num_bytes_of
 
+BYTES_PER_NUMBER = 4  # of a vector, as it is prepared
 
-def check_memory(inputs: Inputs, protocol: Protocol, resident: int, *, on_host: bool) -> None:
+
+def check_memory(inputs: Inputs, protocol: Protocol, resident: int, device: torch.device) -> None:
     """Refuse a limit that is too small for what every run of this config needs.
 
     What needs edges to be read (restrictions, keys, further rounds of a sample) is checked once it is known.
@@ -33,27 +38,32 @@ def check_memory(inputs: Inputs, protocol: Protocol, resident: int, *, on_host: 
         inputs: opened.
         protocol: of the run.
         resident: bytes that a worker holds before it begins, or less.
-        on_host: whether partitions take the host's memory.
+        device: of the worker.
 
     Raises:
         ConfigError: the limit is too small; says how much is needed.
     """
-    limit = inputs.config.max_memory_bytes
-    if limit is not None:
-        expected_memory(inputs, protocol, resident, on_host=on_host, available=limit)
+    if inputs.config.max_memory_bytes is not None:
+        expected_memory(inputs, protocol, resident, device)
 
 
 def expected_memory(
-    inputs: Inputs, protocol: Protocol, resident: int, *, on_host: bool, available: int, num_threads: int = 1
+    inputs: Inputs,
+    protocol: Protocol,
+    resident: int,
+    device: torch.device,
+    *,
+    num_sharing: int = 1,
+    num_threads: int = 1,
 ) -> int:
-    """Return about how many bytes a worker holds when it holds most, as far as headers tell.
+    """Return about how many bytes of the host a worker holds when it holds most, as far as headers tell.
 
     Args:
         inputs: opened.
         protocol: of the run.
         resident: bytes that the worker holds before it begins, or less.
-        on_host: whether partitions take the host's memory.
-        available: bytes of the host that are free for the worker.
+        device: of the worker.
+        num_sharing: workers that share the memory of the device.
         num_threads: of the worker.
 
     Raises:
@@ -69,27 +79,46 @@ def expected_memory(
         num_scores = math.ceil(share * protocol.auc.num_scores(num_queries))
         held = check_sample(limit, resident, num_queries, num_scores, filtered=protocol.filtered)
     if protocol.sweeps:
-        row_bytes = _row_bytes(config)
-        plan = plan_memory(limit, resident, num_edges, num_queries, row_bytes, num_threads, held)
+        row_bytes, sizes = _row_bytes(config), sizes_on(device)
+        most_rows = sizes.rows(sizes.swept_rows, row_bytes // BYTES_PER_NUMBER)
+        plan = plan_memory(limit, resident, num_edges, num_queries, row_bytes, num_threads, held, most_rows)
         plan = evolve(plan, rows_per_range=min(plan.rows_per_range, max(inputs.numbering.num_entities, 1)))
         fixed = fixed_bytes(resident, held, num_edges, num_queries)
         num_known = num_known_edges(inputs) if protocol.filtered else 0
         return plan.bytes_used(fixed, num_queries, row_bytes, num_threads, num_known)
-    if not on_host:
+    if device.type != "cpu":  # partitions on a GPU take none of the host's memory
         return resident + held
-    partition_bytes, room = partitions_held(inputs, protocol, limit, resident, available, held)
-    return resident + held + BYTES_OF_UNITS + room * partition_bytes
+    room, _ = room_for_partitions(inputs, protocol, resident, device, num_sharing, held)
+    return resident + held + BYTES_OF_UNITS + room * largest_partition(inputs)
 
 
-def partitions_held(
-    inputs: Inputs, protocol: Protocol, limit: int | None, resident: int, available: int, held: int = 0
-) -> tuple[int, int]:
-    """Return the bytes of the largest partition, and how many a worker keeps, at least what a bucket needs."""
-    sizes = [num_bytes_of(source) for source in inputs.embeddings.values()]
-    needed = [len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in protocol.units}]
-    largest, fewest = max(sizes, default=1), max(needed, default=1)
-    room, _ = plan_room(limit, resident, available, largest, fewest, max(len(sizes), fewest), held)
-    return largest, room
+def room_for_partitions(
+    inputs: Inputs, protocol: Protocol, resident: int, device: torch.device, num_sharing: int, held: int = 0
+) -> tuple[int, bool]:
+    """Choose how many partitions a worker keeps, at least what a bucket needs, and whether it reads one more ahead.
+
+    Args:
+        inputs: opened.
+        protocol: of the run.
+        resident: bytes of the host that the worker holds before it begins.
+        device: of the worker.
+        num_sharing: workers that share the memory of the device.
+        held: bytes of the host that the run holds beside partitions and units.
+
+    Raises:
+        ConfigError: `max_memory` is too small for the partitions of a bucket.
+    """
+    limit, available = inputs.config.max_memory_bytes, available_bytes(device) // num_sharing
+    if device.type != "cpu":  # partitions on a GPU take none of the host's memory
+        limit, available = None, beside_blocks(available)
+    needed = (len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in protocol.units})
+    fewest, most = max(needed, default=1), len(inputs.embeddings)
+    return plan_room(limit, resident, available, largest_partition(inputs), fewest, most, held)
+
+
+def largest_partition(inputs: Inputs) -> int:
+    """Return its bytes."""
+    return max(map(num_bytes_of, inputs.embeddings.values()), default=1)
 
 
 def num_known_edges(inputs: Inputs) -> int:
@@ -116,4 +145,4 @@ def first_edges(inputs: Inputs) -> int:
 
 def _row_bytes(config: EvalConfig) -> int:
     widest = max(config.dimension_of(name) for name in config.used_entity_types)
-    return widest * torch.empty(0, dtype=torch.float32).element_size()
+    return widest * BYTES_PER_NUMBER

@@ -16,9 +16,10 @@ import torch
 from attrs import define, field, frozen
 
 from pbgeval.cluster.liveness import Counters, Watch
-from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
+from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
 from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
-from pbgeval.inputs.partitions import PartitionHolder, beside_blocks, check_held, plan_room
+from pbgeval.inputs.memory_check import room_for_partitions
+from pbgeval.inputs.partitions import PartitionHolder, check_held
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Side, WorkUnit, as_slice
@@ -31,7 +32,6 @@ from pbgeval.ranking.tally import SideResult
 from pbgeval.results.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_types import RankType
-from pbgeval.storage.checkpoint import num_bytes_of
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions, degree_weights, group_classes, query_dimensions
@@ -267,20 +267,11 @@ class ClaimedUnits:
 
 def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, int, bool]:
     """Plan the units left, how many partitions a worker holds, and whether it reads ahead: alike on every worker."""
-    inputs, numbering = context.inputs, context.numberer.numbering
-    sizes = [num_bytes_of(source) for source in inputs.embeddings.values()]
-    needed = [len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in context.work.protocol.units}]
-    on_host = context.device.type == "cpu"  # partitions on a GPU take none of the host's memory
+    inputs, numbering, device = context.inputs, context.numberer.numbering, context.device
+    num_sharing = context.team.local_size if device.type == "cpu" else context.num_sharing_gpu
     with context.collectively():
-        available = available_bytes(context.device)
-        own_room = plan_room(
-            inputs.config.max_memory_bytes if on_host else None,
-            resident_bytes(),
-            available // context.team.local_size if on_host else beside_blocks(available // context.num_sharing_gpu),
-            max(sizes, default=1),
-            max(needed, default=1),
-            len(sizes),
-            context.held_bytes,
+        own_room = room_for_partitions(
+            inputs, context.work.protocol, resident_bytes(), device, num_sharing, context.held_bytes
         )
     room, reads_ahead = min(context.team.gather_objects(own_room))
     # Those of which the sample drew an edge: a sample is the same on every worker, and so is the plan.

@@ -16,10 +16,16 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.cluster.resources import available_bytes, resident_bytes
+from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import EvalError
 from pbgeval.inputs.dispatch import num_loads
-from pbgeval.inputs.memory_check import expected_memory, first_edges, num_known_edges, partitions_held
+from pbgeval.inputs.memory_check import (
+    expected_memory,
+    first_edges,
+    largest_partition,
+    num_known_edges,
+    room_for_partitions,
+)
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.notation import ENDS, Bucket, Side
@@ -163,14 +169,14 @@ def plan_of(
     )
     if briefly and plan.is_small:
         return plan
-    available = available_bytes(torch.device("cpu")) // num_local
-    resident, on_host = resident_bytes(), device.type == "cpu"
+    resident = resident_bytes()
+    num_sharing = num_local if device.type == "cpu" else -(-num_local // max(torch.cuda.device_count(), 1))
     return evolve(
         plan,
         memory_bytes=expected_memory(
-            inputs, protocol, resident, on_host=on_host, available=available, num_threads=num_threads
+            inputs, protocol, resident, device, num_sharing=num_sharing, num_threads=num_threads
         ),
-        read_bytes=_read_bytes(inputs, protocol, resident, available, on_host=on_host),
+        read_bytes=_read_bytes(inputs, protocol, resident, device, num_sharing),
     )
 
 
@@ -416,17 +422,15 @@ class Workload:
         return cls(share * num_cells, min(lengths, default=0), max(lengths, default=0))
 
 
-def _read_bytes(inputs: Inputs, protocol: Protocol, resident: int, available: int, *, on_host: bool) -> int:
+def _read_bytes(inputs: Inputs, protocol: Protocol, resident: int, device: torch.device, num_sharing: int) -> int:
     """Return what is read of edges and vectors, by one worker that does all the work."""
     num_edges = inputs.num_edges + (num_known_edges(inputs) if protocol.filtered or protocol.counts_training else 0)
-    sizes = [num_bytes_of(source) for source in inputs.embeddings.values()]
     edge_bytes = 3 * ID_BYTES * num_edges
     if protocol.sweeps:
-        return edge_bytes + 2 * sum(sizes)
-    limit = inputs.config.max_memory_bytes if on_host else None  # partitions on a GPU take none of it
-    _, room = partitions_held(inputs, protocol, limit, resident, available)
+        return edge_bytes + 2 * sum(map(num_bytes_of, inputs.embeddings.values()))
+    room, _ = room_for_partitions(inputs, protocol, resident, device, num_sharing)
     needs = [inputs.partitions_needed(bucket) for bucket, _ in groupby(unit.bucket for unit in protocol.units)]
-    return edge_bytes + num_loads(needs, room) * max(sizes, default=0)
+    return edge_bytes + num_loads(needs, room) * largest_partition(inputs)
 
 
 def _duration(seconds: float) -> str:

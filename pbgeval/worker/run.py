@@ -181,7 +181,7 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
     device = choose_device(work.device, team.local_rank)
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
-    check_memory(inputs, work.protocol, resident_bytes(), on_host=device.type == "cpu")
+    check_memory(inputs, work.protocol, resident_bytes(), device)
     kernels = _check_kernels(device, config)
     relations, global_embeddings = inputs.read_relations(device, caller_settings)
     scorer = relations[0].scorer
