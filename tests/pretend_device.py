@@ -162,7 +162,12 @@ def device_asked_for(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         named += [of for of in args[1:] if isinstance(of, torch.device | str)]
         named += [other.device for other in args[1:] if isinstance(other, Tensor)]
     found = next((of for of in named if of is not None), None)
-    return torch.device(found) if found is not None else None
+    if found is None:
+        return None
+    device = torch.device(found)
+    if device.type == DEVICE.type and (device.index or 0) != DEVICE.index:
+        raise DeviceError(f"{name}: asks for {device}, the worker has {DEVICE}")
+    return device
 
 
 def plain(of: Any) -> Any:
