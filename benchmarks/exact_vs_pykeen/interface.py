@@ -1,4 +1,4 @@
-"""Times PyKEEN's RankBasedEvaluator and our ExactEvaluator on the same models, in one process, and prints a table.
+"""Times PyKEEN's RankBasedEvaluator and ours on the same models, in one process, and prints a table.
 
     python benchmarks/exact_vs_pykeen/interface.py             # a made graph of WN18RR's size
     python benchmarks/exact_vs_pykeen/interface.py --sizes 14541,237,272115 --triples 5000  # of FB15k-237's
@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace) -> None:
     from pykeen.triples import CoreTriplesFactory
 
     from benchmarks import machine
-    from pbgeval.integrations.pykeen_evaluator import ExactEvaluator
+    from pbgeval.integrations.pykeen import RankBasedEvaluator as Ours
     from pbgeval.models import pykeen as adapter
 
     load = os.getloadavg()[0]
@@ -93,7 +93,7 @@ def measure(options: argparse.Namespace) -> None:
         model = getattr(pykeen.models, name)(triples_factory=factory, embedding_dim=options.dimension, random_seed=0)
         model.eval()
         theirs = partial(RankBasedEvaluator().evaluate, model, test, additional_filter_triples=[train], use_tqdm=False)
-        ours = partial(ExactEvaluator().evaluate, model, test, additional_filter_triples=[train])
+        ours = partial(Ours().evaluate, model, test, additional_filter_triples=[train])
         ours()  # loads compiled loops
         rows.clear()
         lines.append(_line(name, options, theirs, ours, rows))

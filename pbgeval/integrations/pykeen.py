@@ -1,4 +1,4 @@
-"""PyKEEN's way to call an evaluation: a model object and triples factories -> its shape of results, our figures.
+"""PyKEEN's evaluator: a model object, or a pipeline of PyKEEN's -> its shape of results, our figures.
 
     from pbgeval.integrations.pykeen import RankBasedEvaluator
     results = RankBasedEvaluator().evaluate(
@@ -6,8 +6,11 @@
     )
     results.get_metric("mrr"), results.to_df(), results.report
 
-PyKEEN is not imported. What its evaluators get wrong (docs/metrics.md) is right here. Models whose formula we know hand
-over their vectors (`models/pykeen.py`); any other model is asked for the scores of each query once.
+    pipeline(dataset="Nations", model="TransE", evaluator=RankBasedEvaluator, stopper="early")
+
+What PyKEEN's evaluators get wrong (docs/metrics.md) is right here. Models whose formula we know hand over their vectors
+(`models/pykeen.py`); any other model is asked for the scores of each query once. PyKEEN 1.11 is only needed for
+pipelines: a model that has the methods of its models is evaluated without it, too.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 from attrs.converters import optional
+from torch import Tensor
 
 from pbgeval.config import EvalConfig, config_of_keys
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.evaluation import evaluate
+from pbgeval.integrations.metric_objects import RankMetric
 from pbgeval.metrics.names import DEFAULT, resolve
 from pbgeval.metrics.registry import Value
 from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
@@ -36,56 +41,52 @@ from pbgeval.storage.checkpoint_files import write_relations
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.writing import temporary_folder
 
+try:
+    from pykeen import evaluation as pykeen_evaluation
+except ModuleNotFoundError:
+    pykeen_evaluation = None
+
 if TYPE_CHECKING:
     import pandas
 
 
-# A report -> the keys, shapes and names of PyKEEN's `RankBasedMetricResults`.
-
+_Results: Any = getattr(pykeen_evaluation, "RankBasedMetricResults", object)
+_Evaluator: Any = getattr(pykeen_evaluation, "Evaluator", object)
 _USUAL = ("inverse_harmonic_mean_rank", "hits_at_")  # metrics that results print
 
 
-def usual_figures(results: object, data: Mapping[Any, float]) -> str:
-    """Return what results print: the usual figures, of those by (side, rank type, metric)."""
-    usual = [
-        f"{metric}={value:.4f}"
-        for (side, rank_type, metric), value in data.items()
-        if (side, rank_type) == ("both", RankType.REALISTIC.value) and metric.startswith(_USUAL)
-    ]
-    return f"{type(results).__name__}({', '.join([*usual, f'{len(data)} figures in all'])})"
-
-
-@frozen(eq=False, repr=False)
-class RankBasedMetricResults:
+@frozen(eq=False, repr=False, slots=False)
+class RankBasedMetricResults(_Results):  # type: ignore[misc] # PyKEEN is not installed where types are checked
     """The figures of an evaluation by PyKEEN's keys; all of them, also by ours, are in `report`."""
 
-    report: Report
+    figures: Mapping[str, Value]  # what the keys are taken from, by the report's own keys
     hits_at: tuple[int, ...]
-    macro: bool = False  # every query key weighs alike
+    report: Report | None = None  # None: of scores that a loop of PyKEEN's handed over
 
     def __repr__(self) -> str:
-        return usual_figures(self, self.data)
-
-    @property
-    def figures(self) -> Mapping[str, Value]:
-        """What the keys are taken from, by the report's own keys."""
-        return cast("Mapping[str, Value]", self.report.document["macro_metrics" if self.macro else "metrics"])
+        data = self.data
+        usual = [
+            f"{metric}={value:.4f}"
+            for (side, rank_type, metric), value in data.items()
+            if (side, rank_type) == ("both", RankType.REALISTIC.value) and metric.startswith(_USUAL)
+        ]
+        return f"{type(self).__name__}({', '.join([*usual, f'{len(data)} figures in all'])})"
 
     @property
     def data(self) -> dict[tuple[str, str, str], float]:
         """Figures by (side, rank type, metric), of the sides that were evaluated; NaN where one is undefined."""
         return dict(items_of(self.figures, self.hits_at))
 
-    def get_metric(self, name: str) -> Value:
+    def get_metric(self, name: str | tuple[str, str, str]) -> Value:
         """Return a figure by any of its names, PyKEEN's or ours; without side and rank type, both and realistic.
 
         Raises:
             KeyError: no such metric; the message names the nearest.
         """
-        figures = self.figures
+        name = name if isinstance(name, str) else ".".join(name)
         if name.rpartition(".")[2] in (f"{prefix}k" for prefix in OF_LAST_CUTOFF) and self.hits_at:
             name = f"{name[:-1]}{self.hits_at[-1]}"
-        return figures[resolve(name, RankType.REALISTIC.value, figures.keys())]
+        return self.figures[resolve(name, RankType.REALISTIC.value, self.figures.keys())]
 
     def to_flat_dict(self) -> dict[str, float]:
         """Return `side.rank_type.metric` -> value."""
@@ -115,11 +116,20 @@ _NO_FILTER = (
 _ID_MAPS = ("entity_to_id", "relation_to_id")
 
 
-@frozen
-class RankBasedEvaluator:
-    """In place of PyKEEN's `RankBasedEvaluator`, and with `macro` of its `MacroRankBasedEvaluator`."""
+@define(eq=False, slots=False)
+class RankBasedEvaluator(_Evaluator):  # type: ignore[misc] # PyKEEN is not installed where types are checked
+    """In place of PyKEEN's `RankBasedEvaluator`, and with `macro` of its `MacroRankBasedEvaluator`.
+
+    It is an `Evaluator` wherever PyKEEN takes one: pipelines, searches, early stopping, callbacks, evaluation loops.
+    """
+
+    metric_result_cls = RankBasedMetricResults
+    requires_positive_mask = False
 
     filtered: bool = True
+    batch_size: int | None = field(default=None, kw_only=True)  # where `evaluate` is given none
+    slice_size: int | None = field(default=None, kw_only=True)
+    mode: str | None = field(default=None, kw_only=True)  # of inductive models; the entities are the evaluated ones
     macro: bool = field(default=False, kw_only=True)  # every query key weighs alike
     hits_at: Sequence[int] = field(default=(1, 3, 5, 10), kw_only=True, converter=tuple)
     ks: Sequence[int] | None = field(default=None, kw_only=True)  # PyKEEN's word for `hits_at`, which it replaces
@@ -131,19 +141,24 @@ class RankBasedEvaluator:
     device: str = field(default="auto", kw_only=True)  # auto, cpu or cuda
     overwrite: bool = field(default=False, kw_only=True)  # replace an earlier result in `output`
     observer: Observer | None = field(default=None, kw_only=True)
+    _scored: dict[Side, RankMetric] = field(factory=dict, init=False, repr=False)  # what loops have handed over
+
+    @classmethod
+    def get_normalized_name(cls) -> str:
+        """Return the name by which PyKEEN finds it again, for example in the config of a search."""
+        return "exact"
 
     def evaluate(
         self,
         model: Any,  # noqa: ANN401 - a class of a library that is not imported
         mapped_triples: Triples,
+        batch_size: int | None = None,
+        slice_size: int | None = None,
         *,
         additional_filter_triples: Triples | Sequence[Triples] | None = None,
         restrict_entities_to: Collection[int | str] | None = None,
         restrict_relations_to: Collection[int | str] | None = None,
         targets: Collection[str] = ("head", "tail"),
-        batch_size: int | None = None,
-        slice_size: int | None = None,
-        mode: str | None = None,
         device: Any = None,  # noqa: ANN401 - as torch takes it
         training: Triples | None = None,
         **without_effect: Any,  # noqa: ANN401 - see `WITHOUT_EFFECT`
@@ -153,13 +168,12 @@ class RankBasedEvaluator:
         Args:
             model: a trained model, not a pipeline's result.
             mapped_triples: the triples to evaluate: a triples factory or ids (n, 3). They are always known.
+            batch_size: queries that a model without a formula of ours scores at once.
+            slice_size: as in PyKEEN, for the same models.
             additional_filter_triples: known too, if this evaluator filters; one or several.
             restrict_entities_to: ids, or labels if the factory has them; others are dropped, also as candidates.
             restrict_relations_to: ids or labels. Triples of other relations are dropped.
             targets: what is hidden: head, tail or both, and relation besides.
-            batch_size: queries that a model without a formula of ours scores at once.
-            slice_size: as in PyKEEN, for the same models.
-            mode: as in PyKEEN, of inductive models; the entities are then those of the evaluated factory.
             device: where the model is moved to; None: it stays.
             training: known too; frequencies, leakage and unseen entities are computed from it.
             without_effect: PyKEEN's progress bar and checks; triples are always restricted.
@@ -174,12 +188,16 @@ class RankBasedEvaluator:
         filters, training = _as_list(additional_filter_triples), _as_list(training)
         factories = [mapped_triples, *filters, *training]
         _check_id_maps(factories)
-        num_entities = None if mode is None else getattr(mapped_triples, "num_entities", None)
-        if mode is not None and num_entities is None:
+        num_entities = None if self.mode is None else getattr(mapped_triples, "num_entities", None)
+        if self.mode is not None and num_entities is None:
             raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
         model = model if device is None else model.to(device)
         scorer = pykeen_scorer(
-            model, num_entities=num_entities, batch_size=batch_size, slice_size=slice_size, mode=mode
+            model,
+            num_entities=num_entities,
+            batch_size=batch_size or self.batch_size,
+            slice_size=slice_size or self.slice_size,
+            mode=self.mode,
         )
         edges = self._edges(mapped_triples, filters, training)
         restrictions = {
@@ -187,11 +205,62 @@ class RankBasedEvaluator:
             "restrict_relations": _names(restrict_relations_to, mapped_triples, "relation_to_id", "rel:"),
         }
         config = self._config({**_hidden(targets), **restrictions})
-        vectors = pykeen_vectors(model, scorer) if mode is None else None
+        vectors = pykeen_vectors(model, scorer) if self.mode is None else None
         run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)
         with _with_labels(config, factories, scorer.num_relations) as labelled:
             report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite)
-        return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
+        figures = report.document["macro_metrics" if self.macro else "metrics"]
+        return RankBasedMetricResults(figures, tuple(config.hits_at), report)
+
+    def process_scores_(
+        self,
+        hrt_batch: Tensor,
+        target: str,
+        scores: Tensor,
+        true_scores: Tensor | None = None,
+        dense_positive_mask: Tensor | None = None,
+    ) -> None:
+        """Rank a batch of scores of all entities (b, N), as PyKEEN's evaluation loops hand them over.
+
+        Filtered entities have the score NaN there, so another NaN among them passes for one: `evaluate` refuses it.
+
+        Raises:
+            ConfigError: macro averages need all triples at once; or the target is no entity.
+            DataError: the score of a true entity is NaN; if nothing is filtered, any score.
+        """
+        if self.macro:
+            raise ConfigError("RankBasedEvaluator: macro averages need evaluate(), which has all triples at once")
+        side = next((side for side in ENDS if side.label == target), None)
+        if side is None:
+            raise ConfigError(f"RankBasedEvaluator: expected the target head or tail, got {target}")
+        true_b = hrt_batch[:, 0 if side is Side.LHS else 2]
+        excluded_bN = scores.isnan() if self.filtered else None
+        if true_scores is not None:
+            scores = scores.scatter(1, true_b[:, None], true_scores.reshape(-1, 1).to(scores.dtype))
+        self._scored.setdefault(side, RankMetric(self._cutoffs)).update(scores, true_b, excluded=excluded_bN)
+
+    def clear(self) -> None:
+        """Forget the scores so far."""
+        self._scored.clear()
+
+    def finalize(self) -> RankBasedMetricResults:
+        """Return the results of the scores so far, and forget them."""
+        both = RankMetric(self._cutoffs)
+        for metric in self._scored.values():
+            both.merge_state(metric)
+        metrics = {side.label: metric for side, metric in self._scored.items()} | {"both": both}
+        figures = {
+            f"{label}.{key.removeprefix('both.')}": value
+            for label, metric in metrics.items()
+            for key, value in metric.compute().items()
+            if metric.num_queries
+        }
+        self.clear()
+        return RankBasedMetricResults(figures, self._cutoffs)
+
+    @property
+    def _cutoffs(self) -> tuple[int, ...]:
+        return tuple(self.ks or self.hits_at)
 
     def _edges(self, evaluated: Triples, filters: Sequence[Triples], training: Sequence[Triples]) -> Edges:
         edges = Edges(_array(evaluated))
@@ -205,7 +274,7 @@ class RankBasedEvaluator:
 
     def _config(self, restrictions: Mapping[str, Any]) -> EvalConfig:
         metrics = [*(DEFAULT if self.add_defaults else ()), *self.metrics]
-        own = {"candidates": "all", "hits_at": list(self.ks or self.hits_at), **restrictions}
+        own = {"candidates": "all", "hits_at": list(self._cutoffs), **restrictions}
         return config_of_keys({**own, **({"metrics": metrics} if self.metrics else {}), **self.settings})
 
 
@@ -280,3 +349,8 @@ def _hidden(targets: Collection[str]) -> dict[str, bool]:
         "disable_rhs_negs": "tail" not in targets,
         "relation_prediction": "relation" in targets,
     }
+
+
+if pykeen_evaluation is not None:
+    # PyKEEN's own class keeps the name of the class; ours is found as "exact".
+    pykeen_evaluation.evaluator_resolver.register(RankBasedEvaluator, synonyms=["exact"], raise_on_conflict=False)

@@ -22,21 +22,21 @@ from pykeen.evaluation import (
 from pykeen.pipeline import PipelineResult, pipeline
 
 from pbgeval import EvalError
-from pbgeval.integrations.pykeen_evaluator import ExactEvaluator
+from pbgeval.integrations.pykeen import RankBasedEvaluator as Ours
 
 Found = dict[str, Any]
 
 
 def main(folder: Path) -> None:
     """Run each job with both evaluators."""
-    both = {"theirs": RankBasedEvaluator, "ours": ExactEvaluator}
-    found: Found = {"resolved": evaluator_resolver.lookup("exact") is ExactEvaluator}
+    both = {"theirs": RankBasedEvaluator, "ours": Ours}
+    found: Found = {"resolved": evaluator_resolver.lookup("exact") is Ours}
     results = {name: train(of, "TransE") for name, of in both.items()}
     found["pipeline"] = flat(results)
     found["printed"] = repr(results["ours"].metric_results)
     found["black box"] = flat({name: train(of, "TuckER") for name, of in both.items()})
     macro = {"theirs": train(MacroRankBasedEvaluator, "DistMult")}
-    macro["ours"] = train(ExactEvaluator, "DistMult", evaluator_kwargs={"macro": True})
+    macro["ours"] = train(Ours, "DistMult", evaluator_kwargs={"macro": True})
     found["macro"] = flat(macro)
     found["stopper"] = {
         name: train(of, "TransE", stopper="early", stopper_kwargs={"frequency": 1, "metric": "mrr"}).stopper.results
@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
     }
     found["loop"] = {name: dict(by_loop(of(), results["ours"]).to_flat_dict()) for name, of in both.items()}
     found["report"] = results["ours"].metric_results.report["mrr"]
-    shapes = (results["ours"].metric_results, by_loop(ExactEvaluator(), results["ours"]))
+    shapes = (results["ours"].metric_results, by_loop(Ours(), results["ours"]))
     found["frames"] = [
         {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in of.to_df().itertuples()} for of in shapes
     ]
@@ -53,9 +53,8 @@ def main(folder: Path) -> None:
     results["ours"].save_to_directory(folder / "saved")
     triple, scores = torch.tensor([[0, 0, 1]]), torch.tensor([[math.nan, 0.0, math.nan]])
     faulty: dict[str, Callable[[], Any]] = {
-        "unknown": lambda: ExactEvaluator(kz=(1,)),
-        "NaN": lambda: ExactEvaluator(filtered=False).process_scores_(triple, "tail", scores),
-        "target": lambda: ExactEvaluator().process_scores_(triple, "relation", scores),
+        "NaN": lambda: Ours(filtered=False).process_scores_(triple, "tail", scores),
+        "target": lambda: Ours().process_scores_(triple, "relation", scores),
     }
     for name, call in faulty.items():
         try:

@@ -282,18 +282,16 @@ def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(
         "pbgeval.scoring.draw_kernels": "triton",
         "pbgeval.scoring.exact_kernels": "triton",
         "pbgeval.integrations.lightning": "lightning",
-        "pbgeval.integrations.pykeen_evaluator": "pykeen",
         "pbgeval.integrations.pykeen_training": "pykeen",
         "pbgeval.integrations.torchbiggraph": "torchbiggraph",
     }
 
 
 def test_a_missing_trainer_is_a_line_that_says_what_to_install(installed: InstalledWheel, tmp_path: Path) -> None:
-    for module in ("pykeen_evaluator", "pykeen_training"):
-        done = installed.run("-c", f"import pbgeval.integrations.{module}", cwd=tmp_path)
-        assert done.err.splitlines()[-1] == (
-            f"ModuleNotFoundError: pykeen is required for pbgeval.integrations.{module}: pip install pykeen"
-        )
+    done = installed.run("-c", "import pbgeval.integrations.pykeen_training", cwd=tmp_path)
+    assert done.err.splitlines()[-1] == (
+        "ModuleNotFoundError: pykeen is required for pbgeval.integrations.pykeen_training: pip install pykeen"
+    )
 
 
 def test_libraries_of_extras_are_not_required_by_the_package_itself_and_peers_by_none(
