@@ -167,7 +167,7 @@ def _exact(device: torch.device, dimension: int, sigmas: int, smoke: bool) -> di
     with mock.patch.object(device_exact, "MIN_SCREENED_CELLS", 1 << 62):
         seconds = _seconds(device, lambda: device_exact.count(queries, few, target))
     expected = device_exact.count(queries, few, target)
-    assert bool((expected.better_Q <= counts.better_Q).all()), "fewer candidates, more of them better"
+    assert bool((expected.count_NQ[0] <= counts.count_NQ[0]).all()), "fewer candidates, more of them better"
     return found | {
         "teraflops": flops / found["exact_seconds"] / 1e12,
         "float64_teraflops": 2 * num_queries * in_float64 * dimension / seconds / 1e12,

@@ -55,8 +55,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "lists": (
         "pbgeval.ranking.sampled:make_list",
-        "pbgeval.ranking.sampled:known_cells",
-        "pbgeval.ranking.sampled:copies_of_true",
+        "pbgeval.scoring.device_lists:marks",
         "pbgeval.ranking.auc_sampling:AucSampling.words",
         "pbgeval.ranking.auc_sampling:AucSampling.cells",
         "pbgeval.worker.known:KnownOfBuckets.select_unit",

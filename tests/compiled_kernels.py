@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from attrs import asdict, frozen
 
-from pbgeval.scoring import device_exact, device_scores
+from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.device_scores import LOOP_TILES, PAIRS_PER_PROGRAM, SIXTEEN, TILES, Tiles
 
 NAMES = {torch.float32: "fp32", torch.float64: "fp64"}
@@ -44,7 +44,20 @@ OF_FLOAT64 = {
     **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp32"),
     **dict.fromkeys(("constant_ptr", "high_ptr", "low_ptr"), "*fp64"),
     **dict.fromkeys(("hash_ptr", "candidate_hash_ptr"), "*i64"),
+    "mark_ptr": "*i8",
 }  # all else is int32
+OF_LISTS = {
+    **dict.fromkeys(("mark_ptr", "outside_ptr", "sign_ptr"), "*i8"),
+    **dict.fromkeys(("score_ptr", "high_ptr", "low_ptr", "true_ptr"), "*fp32"),
+    **dict.fromkeys(("entity_ptr", "key_ptr", "known_key_ptr", "known_ptr", "query_ptr"), "*i64"),
+    **dict.fromkeys(("timed_key_ptr", "in_time_key_ptr", "in_time_ptr"), "*i64"),
+}
+TILE = {"ROWS": device_lists.ROWS, "COLUMNS": device_lists.COLUMNS}
+LIST_KERNELS = {
+    "mark_cells": (OF_LISTS | {"true_ptr": "*i64"}, TILE),
+    "count_stored": (OF_LISTS | {"count_ptr": "*i64"}, TILE),
+    "count_signs": (OF_LISTS, {"CELLS": device_lists.CELLS}),
+}
 
 
 @frozen
@@ -89,7 +102,16 @@ def variants() -> dict[str, Variant]:
         found[f"score_pairs, {name}"] = Variant(
             "chain_kernels", "score_pairs", types, constants, {"num_warps": 4}, PAIRS_PER_PROGRAM
         )
-    return found | exact_variants()
+    return found | exact_variants() | list_variants()
+
+
+def list_variants() -> dict[str, Variant]:
+    """Return the kernels of sampled lists, by name."""
+    options = {"num_warps": device_lists.WARPS}
+    return {
+        name: Variant("list_kernels", name, types, constants, options, device_lists.ROWS * device_lists.COLUMNS)
+        for name, (types, constants) in LIST_KERNELS.items()
+    }
 
 
 def exact_variants() -> dict[str, Variant]:
@@ -101,9 +123,11 @@ def exact_variants() -> dict[str, Variant]:
             cells = device_exact.SCREEN_ROWS * device_exact.SCREEN_COLUMNS
             name = f"screen_tiles, {columns or 'more'} columns{distance}"
             found[name] = Variant("exact_kernels", "screen_tiles", OF_SCREEN, *_split(options), cells)
-        options = device_exact.tile_options(has_constant=bool(distance))
         cells = device_exact.DECIDED_ROWS * device_exact.DECIDED_COLUMNS
-        found[f"decide_tiles{distance}"] = Variant("exact_kernels", "decide_tiles", OF_FLOAT64, *_split(options), cells)
+        for num_groups, lists in ((0, ""), (2, ", lists")):
+            options = device_exact.tile_options(has_constant=bool(distance), num_groups=num_groups)
+            name = f"decide_tiles{lists}{distance}"
+            found[name] = Variant("exact_kernels", "decide_tiles", OF_FLOAT64, *_split(options), cells)
     return found
 
 

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
 from pbgeval.ranking import draws
-from pbgeval.scoring import device_exact, device_scores
+from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.product import paired_product, product
 
 DEVICE = torch.device("cuda", 0)
@@ -225,10 +225,12 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         with torch._C.DisableTorchFunction():
             kernel(*map(plain, arguments), **options)
 
-    kernels = {kernel.__name__: _OfGrid(partial(started, kernel)) for kernel in (screen_tiles, decide_tiles)}
-    monkeypatch.setattr(device_exact, "_kernels", lambda: SimpleNamespace(**kernels))
+    of_lists, of_exact = (mark_cells, count_stored, count_signs), (screen_tiles, decide_tiles)
+    for module, kernels in ((device_lists, of_lists), (device_exact, of_exact)):
+        started_by_name = {kernel.__name__: _OfGrid(partial(started, kernel)) for kernel in kernels}
+        monkeypatch.setattr(module, "_kernels", lambda found=started_by_name: SimpleNamespace(**found))
+        monkeypatch.setattr(module, "current", lambda device: nullcontext())
     monkeypatch.setattr(device_exact, "_devices_without_screen", cache(set))
-    monkeypatch.setattr(device_exact, "current", lambda device: nullcontext())
     return launches
 
 
@@ -256,8 +258,9 @@ def screen_tiles(query, candidate, constant, true, error, better, mark, num_quer
 
 
 def decide_tiles(
-    query, candidate, constant, row, tiles, high, low, row_hash, own, hashes, better, tied, is_open, *_, **options
+    query, candidate, constant, row, tiles, high, low, row_hash, own, hashes, marks, counts, is_open, *sizes, **options
 ):
+    num_listed, list_length = sizes[-2:]
     for tile, (place, number, first, stop) in enumerate(tiles.tolist()):
         if not number:
             continue
@@ -265,13 +268,72 @@ def decide_tiles(
         score_MN = query[row_M].double() @ candidate[:, first:stop].double()
         score_MN += constant[first:stop] if options["HAS_CONSTANT"] else 0
         high_M, low_M = high[row_M, None], low[row_M, None]
-        competes_MN = column_N != own[row_M, None]
+        mark_MN = (column_N == own[row_M, None]).int()
+        if options["NUM_GROUPS"]:
+            mark_MN = marks.view(-1, num_listed)[row_M[:, None], column_N % list_length]
+        competes_MN = (mark_MN & 1) == 0
+        is_better_MN = competes_MN & (score_MN > high_M)
         is_open_MN = (score_MN <= high_M) & (score_MN >= low_M) & competes_MN
         ties_MN = is_open_MN & ((hashes[column_N] == row_hash[row_M, None]) | (high_M == low_M))
-        better[row_M] += ((score_MN > high_M) & competes_MN).sum(1).int()
-        tied[row_M] += ties_MN.sum(1).int()
+        for group in range(max(options["NUM_GROUPS"], 1)):
+            counts_MN = competes_MN if group == 0 else (mark_MN >> group) & 1 != 0
+            counts[3 * group, row_M] += (is_better_MN & counts_MN).sum(1).int()
+            counts[3 * group + 1, row_M] += (ties_MN & counts_MN).sum(1).int()
         for at, column in (is_open_MN & ~ties_MN).nonzero().tolist():
             is_open[tile, at, column // 32] |= torch.tensor(1 << column % 32).int()
+
+
+# What those of `list_kernels` write.
+
+
+def mark_cells(entities, true, outside, *rest, **options):
+    known, in_time, (marks, numbers, num_rows, num_queries, num_columns, begins, skips, has_outside) = (
+        rest[:4],
+        rest[4:8],
+        rest[8:],
+    )
+    entity_QC = entities.view(-1, num_columns).repeat_interleave(num_queries, 0)
+    is_true_QC = entity_QC == true.view(-1, 1)
+    is_own_QC = (torch.arange(num_columns) == torch.arange(num_rows)[:, None] % num_queries) & bool(begins)
+    is_copy_QC = is_true_QC & ~is_own_QC & bool(skips)
+    competes_QC = ~(is_own_QC | is_copy_QC)
+    if has_outside:
+        competes_QC &= outside == 0
+    marks.copy_(~competes_QC)
+    numbers[0], numbers[3] = competes_QC.sum(1), is_copy_QC.sum(1)
+    for at, (key, known_key, known_entity, number) in enumerate((known, in_time)):
+        is_known_QC = torch.zeros_like(competes_QC)
+        if number:
+            width = int(max(known_entity.max(), entity_QC.max())) + 1
+            is_known_QC = torch.isin(key[:, None] * width + entity_QC, known_key * width + known_entity)
+            is_known_QC &= competes_QC & ~is_true_QC
+        marks += (2 << at) * is_known_QC
+        numbers[at + 1] = is_known_QC.sum(1)
+
+
+def count_stored(
+    scores, marks, high, low, numbers, counts, true, overflow, num_rows, num_queries, num_columns, *rest, **_
+):
+    num_groups, reads_own = rest
+    if reads_own:
+        true.copy_(scores[torch.arange(num_rows), torch.arange(num_rows) % num_queries])
+        high = low = true
+    better_QC = scores > high[:, None]
+    tied_QC = (scores >= low[:, None]) & ~better_QC
+    for group in range(num_groups):
+        counts_QC = (marks & 1) == 0 if group == 0 else (marks >> group) & 1 != 0
+        counts[3 * group] = (better_QC & counts_QC).sum(1)
+        counts[3 * group + 1] = (tied_QC & counts_QC).sum(1)
+        counts[3 * group + 2] = numbers[group]
+    overflow |= int(not scores.isfinite().all())
+
+
+def count_signs(query, sign, marks, counts, num_cells, num_rows, groups, has_marks, amount, competing, **_):
+    of_P = marks.int() ^ 1 if has_marks else torch.full_like(sign, groups).int()
+    for group in range(len(counts) // 3):
+        is_here_P = (of_P >> group) & 1 != 0
+        for at, added, which_P in ((0, amount, sign > 0), (1, amount, sign == 0), (2, competing, sign <= 1)):
+            counts[3 * group + at].index_add_(0, query, (added * (is_here_P & which_P)).int())
 
 
 def on_the_host(kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from pbgeval.notation import Side
 from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.groups import largest, overflow_is_impossible
-from pbgeval.scoring import device_exact, device_scores
+from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import PreparedRows
@@ -130,7 +130,7 @@ class CandidateRows:
 class Block:
     """The queries and candidates to count. Columns are numbered within a grid.
 
-    Cells are on the CPU; those of sampled lists, and their `own_Q`, are on the device.
+    Cells are on the CPU; those of sampled lists are on the device.
     """
 
     queries: QueryRows
@@ -139,6 +139,8 @@ class Block:
     known: CellIndex | None  # (row, column) of known answers, each once, by row; None: nothing is filtered
     excluded: CellIndex | None = None  # (query, column) of other noncompeting cells, each once, none known
     read: CellIndex | None = None  # (row, column), by row, of the cells whose scores are requested; None: no cells
+    # What every cell is, in place of `own_Q`, `known` and `excluded`: sampled lists on a GPU. None: these say it.
+    marks: device_lists.Marks | None = None
 
     @property
     def device(self) -> torch.device:
@@ -180,6 +182,7 @@ class Block:
             known=known,
             excluded=excluded,
             read=None,
+            marks=self.marks and self.marks.between(start, stop),
         )
 
 

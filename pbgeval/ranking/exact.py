@@ -102,9 +102,14 @@ def cells_between(block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor
     if scores_KC.device.type == "cpu":
         open_Q = counts.raw.tied_Q.nonzero().squeeze(1)
     scores_QC = scores_KC[queries.row_on_device_Q[open_Q]]
-    high_Q1, low_Q1, own_Q1 = (values_Q[open_Q].unsqueeze(1) for values_Q in (high_Q, low_Q, block.own_on_device_Q))
+    high_Q1, low_Q1 = (values_Q[open_Q].unsqueeze(1) for values_Q in (high_Q, low_Q))
     is_open_QC = (scores_QC <= high_Q1) & (scores_QC >= low_Q1)
-    is_open_QC &= torch.arange(block.num_columns, device=open_Q.device) != own_Q1
+    if block.marks is not None:
+        is_open_QC &= block.marks.competes_QC[open_Q]
+    else:
+        is_open_QC &= torch.arange(block.num_columns, device=open_Q.device) != block.own_on_device_Q[open_Q].unsqueeze(
+            1
+        )
     at, column_P = is_open_QC.nonzero(as_tuple=True)
     query_P = open_Q[at]
     if block.excluded is not None:
@@ -134,7 +139,9 @@ def decided(
     return with_signs(counts, query_P, signs_P, known_P)
 
 
-def with_signs(counts: QueryCounts, query_P: Tensor, signs_P: Tensor, known_P: Tensor) -> QueryCounts:
+def with_signs(
+    counts: QueryCounts, query_P: Tensor, signs_P: Tensor, known_P: Tensor, in_time_P: Tensor | None = None
+) -> QueryCounts:
     """Return counts in which open cells, counted as tied, have the order of their signs.
 
     Args:
@@ -142,10 +149,13 @@ def with_signs(counts: QueryCounts, query_P: Tensor, signs_P: Tensor, known_P: T
         query_P: the query of each open cell.
         signs_P: as `signs_of` returns them.
         known_P: bool, whether each open cell is a known answer.
+        in_time_P: the same of answers known at the query's time; None: they are not counted here.
     """
-    return QueryCounts(
-        _with_decisions(counts.raw, query_P, signs_P), _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
-    )
+    raw = _with_decisions(counts.raw, query_P, signs_P)
+    known = _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
+    if in_time_P is None or counts.in_time is None:
+        return QueryCounts(raw, known, counts.in_time)
+    return QueryCounts(raw, known, _with_decisions(counts.in_time, query_P[in_time_P], signs_P[in_time_P]))
 
 
 def signs_of(queries: QueryRows, candidates: CandidateRows, query_P: Tensor, column_P: Tensor) -> Tensor:

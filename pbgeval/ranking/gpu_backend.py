@@ -10,11 +10,11 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError, moved
-from pbgeval.ranking.counting import NO_CELLS, count_compared
+from pbgeval.ranking.counting import NO_CELLS, CellIndex, count_compared
 from pbgeval.ranking.exact import signs_of
 from pbgeval.ranking.known_answers import positions_of_lists
 from pbgeval.ranking.torch_backend import TorchBackend
-from pbgeval.scoring import device_exact, device_scores
+from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
@@ -63,6 +63,8 @@ class GpuBackend(TorchBackend):
             is_distance = self.exact_comparator is not None and self.exact_comparator.is_distance
             if not is_distance or block.queries.largest < LARGEST_DOUBLED:
                 return self._count_exactly(block)
+        if block.marks is not None and self.exact_comparator is None:
+            return self._count_listed(block)
         if not (self.counts_by_tiles and block.is_one_grid and block.excluded is None and true is not None):
             return super().count(block)
         assert isinstance(true, TrueScores), "ranks are not exact"
@@ -83,6 +85,24 @@ class GpuBackend(TorchBackend):
             row_P, column_P = moved(block.read, self.device)
             read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P)
         return Counted(QueryCounts(raw, self._count_known(block, true)), true.score_Q, read_P, NO_CELLS, None)
+
+    def _count_listed(self, block: Block) -> Counted:
+        """Count sampled lists from all of their scores."""
+        scores_BKC, true = self.comparator.scores(block.queries.rows_BKD, block.candidates.rows_BCD), block.queries.true
+        assert block.marks is not None, "the caller has checked"
+        assert not isinstance(true, ExactTrue), "ranks are not exact"
+        scores_KC, limits = scores_BKC.flatten(0, 1), None if true is None else (true.score_Q, true.score_Q)
+        found = device_lists.count(scores_KC, block.marks, limits, scores_BKC.shape[1])
+        hides_overflow = self.comparator.multiplies and not self.comparator.is_inner_product
+        if hides_overflow or bool(found.overflow):
+            self.refuse_nan(block, scores_BKC)
+        return self._counted(block, _of_rows(found.count_NQ), found.true_Q, scores_KC)
+
+    def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
+        if block.marks is None:
+            return super().count_scores(block, scores_KC, high_Q, low_Q)
+        found = device_lists.count(scores_KC, block.marks, (high_Q, low_Q), block.queries.rows_BKD.shape[1])
+        return _of_rows(found.count_NQ)
 
     def _refuse_nan(self, block: Block) -> None:
         """Score a block, a part at a time: an error names what is no number."""
@@ -111,11 +131,6 @@ class GpuBackend(TorchBackend):
         if block.known is None or not block.known[0].numel():
             return
         queries = block.queries
-        if queries.each_own:  # cells of sampled lists, which are on the device
-            known_P, listed_P = moved(block.known, self.device)
-            is_other_P = (listed_P != block.own_on_device_Q[known_P]).nonzero().squeeze(1)
-            yield known_P[is_other_P], listed_P[is_other_P]
-            return
         row_P, column_P = (of.numpy() for of in block.known)
         first_Q, stop_Q = (np.searchsorted(row_P, queries.row_Q.numpy(), side) for side in ("left", "right"))
         for query, at in positions_of_lists(first_Q, stop_Q - first_Q, self.sizes.pairs):
@@ -138,33 +153,40 @@ class GpuBackend(TorchBackend):
 
     def _exact_counts(self, block: Block, true: ExactTrue) -> QueryCounts:
         """Count the candidates of a block, or those of its halves if too many cells stay open."""
-        own_Q = _own_among(block)
-        target = device_exact.Target(true.score_Q, true.error_Q, row_hashes(true.rows_QD), own_Q)
+        own_Q = block.own_Q if block.marks is not None else _own_among(block)
+        target = device_exact.Target(true.score_Q, true.error_Q, row_hashes(true.rows_QD), own_Q, block.marks)
         try:
             found = device_exact.count(block.queries.exact, block.candidates.exact, target)
         except device_exact.TooManyCellsError:
             middle = block.num_columns // 2
             halves = block.between(0, middle), block.between(middle, block.num_columns)
             return self._exact_counts(halves[0], true) + self._exact_counts(halves[1], true)
-        opened = self._count_signs(block, found.query_P, found.column_P)
-        raw = RankCounts(
-            found.better_Q.long() + opened.better_Q,
-            found.tied_Q.long() + opened.tied_Q,
-            block.num_columns - (own_Q >= 0).long(),
-        )
+        count_NQ, opened = found.count_NQ, (found.query_P, found.column_P)
+        if block.marks is not None:
+            count_NQ[2::3] = block.marks.number_4Q[: block.marks.num_groups]
+            self._add_signs(block, count_NQ, opened, block.marks.of_cells(*opened))
+            return _of_rows(count_NQ.long())
+        count_NQ = torch.cat([count_NQ, torch.zeros_like(count_NQ)])
+        count_NQ[2] = block.num_columns - (own_Q >= 0).int()
+        self._add_signs(block, count_NQ, opened, device_lists.ALL)
         if block.excluded_on_device is not None:
-            raw = raw - self._count_signs(block, *block.excluded_on_device)
-        known = RankCounts.zero(raw.num_queries, self.device)
-        for query_P, column_P in self._known_answers(block):
-            known = known + self._count_signs(block, query_P, column_P)
-        return QueryCounts(raw, known)
+            self._add_signs(block, count_NQ, block.excluded_on_device, device_lists.ALL, amount=-1, competing=-1)
+        for cells in self._known_answers(block):
+            self._add_signs(block, count_NQ, cells, device_lists.KNOWN, competing=1)
+        return _of_rows(count_NQ.long())
 
-    def _count_signs(self, block: Block, query_P: Tensor, column_P: Tensor) -> RankCounts:
-        """Count (query, column) cells, each of which is decided."""
-        if not query_P.numel():
-            return RankCounts.zero(block.queries.num_queries, self.device)
-        signs_P = signs_of(block.queries, block.candidates, query_P, column_P)
-        return count_compared(query_P, signs_P > 0, signs_P == 0, block.queries.num_queries)
+    def _add_signs(
+        self, block: Block, count_NQ: Tensor, cells: CellIndex, of: Tensor | int, *, amount: int = 1, competing: int = 0
+    ) -> None:
+        """Decide cells and add them to counts (`device_lists.add_signs`)."""
+        if cells[0].numel():
+            signs_P = signs_of(block.queries, block.candidates, *cells)
+            device_lists.add_signs(count_NQ, cells[0], signs_P, of, amount=amount, competing=competing)
+
+
+def _of_rows(count_NQ: Tensor) -> QueryCounts:
+    """Return counts of rows: better, tied and competing of all cells and, if there are more, of known answers."""
+    return QueryCounts.unfiltered(RankCounts(*count_NQ)) if len(count_NQ) == 3 else QueryCounts.of_rows(count_NQ)
 
 
 def _own_among(block: Block) -> Tensor:

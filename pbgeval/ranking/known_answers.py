@@ -13,7 +13,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from attrs import define, field, frozen
+from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, is_among, sort_distinct, values_between
@@ -154,6 +156,16 @@ class KnownOfEdges:
 
     answers: KnownAnswers
     key_E: np.ndarray  # int64: position of each edge's key; -1: it has none
+    _on_devices: dict[torch.device, tuple[Tensor, ...]] = field(factory=dict, init=False)
+
+    def on_device(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Return the key of each edge, and of each answer its key and its entity, copied once."""
+        if device not in self._on_devices:
+            columns = self.key_E, self.answers.key_P, self.answers.entity_id_P
+            self._on_devices[device] = tuple(
+                torch.from_numpy(np.require(of, requirements="W")).to(device) for of in columns
+            )
+        return self._on_devices[device]
 
     def of(self, edges: np.ndarray) -> KnownAnswers:
         """Return those of some edges, each numbered by its place among them."""

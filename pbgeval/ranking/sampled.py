@@ -34,6 +34,7 @@ from pbgeval.ranking.groups import Group, refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
+from pbgeval.scoring import device_lists, device_scores
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
@@ -90,7 +91,7 @@ def _answers_in_lists(
 # True entities and lists of candidates -> the cells where a candidate is the true entity again.
 #
 # Copies are excluded by entity id. Sorting each list finds them in almost linear time. Comparing every candidate with
-# every true entity of a chunk would cost a CPU as much as scoring them if lists are long; a GPU does it in two calls.
+# every true entity of a chunk would cost a CPU as much as scoring them if lists are long.
 
 
 def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> CellIndex:
@@ -104,30 +105,6 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> Cel
         num_batch: Q if the list begins with the true entities (query q's own entry, candidate q, is then not
             reported), else 0.
     """
-    find = copies_by_sorting if candidate_BC.device.type == "cpu" else copies_by_comparison
-    return find(true_BQ, candidate_BC, num_batch)
-
-
-def copies_by_comparison(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> CellIndex:
-    """Do as `copies_of_true`, by comparing every candidate with every true entity of its chunk."""
-    num_queries, list_length = true_BQ.shape[1], candidate_BC.shape[1]
-    step = max(sizes_on(true_BQ.device).list_cells // max(num_queries * list_length, 1), 1)
-    parts = []
-    for start in range(0, true_BQ.shape[0], step):
-        chunks = slice(start, start + step)
-        is_copy_BQC = true_BQ[chunks, :, None] == candidate_BC[chunks, None, :]
-        if num_batch:
-            is_copy_BQC.diagonal(dim1=1, dim2=2).fill_(False)
-        query, candidate = is_copy_BQC.flatten(0, 1).nonzero(as_tuple=True)
-        parts.append((query + start * num_queries if start else query, candidate))
-    if len(parts) == 1:
-        return parts[0]
-    query_P, candidate_P = (torch.cat(of) for of in zip(*parts, strict=True))
-    return query_P, candidate_P
-
-
-def copies_by_sorting(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> CellIndex:
-    """Do as `copies_of_true`, on the CPU."""
     num_queries = true_BQ.shape[1]
     entries_BC = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
 
@@ -164,8 +141,9 @@ class CandidateList:
     """The candidates of a block's chunks on one side, and their special cells."""
 
     ids_BC: Tensor
-    copies: CellIndex  # cells that do not compete, because they hold the true entity again
-    # Cells sampled for the AUC, and whether each query's true score is sampled; None: all scores are.
+    copies: CellIndex  # cells that do not compete, because they hold the true entity again; none on a GPU
+    # Cells sampled for the AUC, and whether each query's true score is sampled; None: all scores are. On a GPU, some of
+    # the cells do not compete.
     auc: tuple[CellIndex, Tensor] | None
 
 
@@ -193,12 +171,15 @@ def make_list(
         if block.num_degree:
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
-    has_copies = not settings.lists.pbg_semantics
+    marks_cells = device_scores.takes(ids_BC.device)
+    has_copies = not settings.lists.pbg_semantics and not marks_cells
     copies = copies_of_true(true_BQ, ids_BC, block.num_batch) if has_copies else no_cells(ids_BC.device)
     auc = None
     if auc_words_ED is not None:
         words_QD = block.of_edges(auc_words_ED)
         query, candidate = settings.auc.cells(words_QD, ids_BC.shape[1])
+        if marks_cells:
+            return CandidateList(ids_BC, copies, ((query, candidate), settings.auc.true_is_kept(words_QD)))
         competes = (
             (candidate != query % num_queries) | (block.num_batch == 0)
             if settings.lists.pbg_semantics
@@ -222,6 +203,7 @@ class ChunkPart:
     rows_BQ: Tensor  # position of each query's edge in the unit, on the CPU; all else is where the vectors are
     true_BQ: Tensor
     ids_BC: Tensor
+    marks: device_lists.Marks | None  # what each cell is, on a GPU; None: the next three say it
     copies: CellIndex  # cells that hold the query's true entity again
     excluded: CellIndex  # cells that never compete: copies of the true entity, entities that may not compete
     left_out: Sequence[CellIndex]  # for each filter: the other cells that it removes (known answers)
@@ -239,26 +221,31 @@ class ChunkPart:
         true_BQ: Tensor,
         candidates: CandidateList,
         chunks: slice,
+        settings: PassSettings,
     ) -> ChunkPart:
         """Take some chunks of a block, and find their cells."""
         rows_BQ, true_BQ, ids_BC = block.rows_BQ[chunks], true_BQ[chunks], candidates.ids_BC[chunks]
         num_queries = rows_BQ.numel()
         queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
         is_whole = num_queries == block.rows_BQ.numel()
-        copies = candidates.copies if is_whole else _cells_of_queries(candidates.copies, queries)
-        excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies)
-        inside_Q = None
+        inside_Q = outside_QC = marks = None
+        copies = excluded = no_cells(ids_BC.device)
+        left_out: list[CellIndex] = []
         if group.competition.sets is not None:
             rel_Q, true_Q = group.edges.rel[rows_BQ].flatten(), group.ids_E[hidden][rows_BQ].flatten()
             inside_Q = torch.from_numpy(group.may_compete(hidden, rel_Q.numpy(), true_Q.numpy())).to(ids_BC.device)
+            outside_QC = _outside(group, hidden, rows_BQ, ids_BC)
+        if device_scores.takes(ids_BC.device):
+            marks = _marks(group, block, hidden, true_BQ, ids_BC, queries, outside_QC, settings)
+        else:
+            copies = candidates.copies if is_whole else _cells_of_queries(candidates.copies, queries)
+            excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies, outside_QC)
         sampled, true_is_sampled_Q = None, inside_Q
         if candidates.auc is not None:
             sampled = candidates.auc[0] if is_whole else _cells_of_queries(candidates.auc[0], queries)
+            sampled = _competing(sampled, inside_Q, marks, excluded, ids_BC.shape[1])
             true_is_sampled_Q = candidates.auc[1][queries]
-            if inside_Q is not None:
-                true_is_sampled_Q = true_is_sampled_Q & inside_Q
-                competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, ids_BC.shape[1])
-                sampled = sampled[0][competes], sampled[1][competes]
+            true_is_sampled_Q = true_is_sampled_Q if inside_Q is None else true_is_sampled_Q & inside_Q
         return cls(
             group,
             block,
@@ -266,6 +253,7 @@ class ChunkPart:
             rows_BQ,
             true_BQ,
             ids_BC,
+            marks,
             copies=copies,
             excluded=excluded,
             left_out=left_out,
@@ -299,11 +287,41 @@ class ChunkPart:
         num_in_time = self.left_out[1][0].numel()
         return in_order_P[: read_P.numel() - num_in_time], in_order_P[read_P.numel() - num_in_time :]
 
+    def is_known(self, query_P: Tensor, column_P: Tensor) -> Tensor:
+        """Tell of each cell whether it is a known answer, bool."""
+        if self.marks is not None:
+            return (self.marks.of_cells(query_P, column_P) & device_lists.KNOWN) != 0
+        return are_among(query_P, column_P, self.known, self.ids_BC.shape[1])
+
     @property
     def sampled_is_known(self) -> Tensor | None:
         """Which of the sampled cells are known answers; None: nothing is filtered."""
-        num_candidates = self.ids_BC.shape[1]
-        return are_among(*self.sampled, self.known, num_candidates) if self.sampled and self.left_out else None
+        return self.is_known(*self.sampled) if self.sampled and self.group.competition.filters else None
+
+    @property
+    def num_copies(self) -> int:
+        """How many cells hold the true entity again, of queries whose true entity may compete."""
+        if self.marks is not None:
+            copies_Q = self.marks.num_copies_Q
+            return int((copies_Q if self.inside_Q is None else copies_Q[self.inside_Q]).sum())
+        query_P = self.copies[0]
+        return query_P.numel() if self.inside_Q is None else int(self.inside_Q[query_P].sum())
+
+    @property
+    def without_loss(self) -> CellIndex | Tensor:
+        """The cells that have no part in a filtered loss, by query and candidate or as a mask."""
+        if self.marks is not None:
+            return (self.marks.mark_QC & (device_lists.EXCLUDED | device_lists.KNOWN)) != 0
+        return joined(self.never_competing, self.known)
+
+    @property
+    def competes_QC(self) -> Tensor:
+        """Whether each cell competes, bool."""
+        if self.marks is not None:
+            return self.marks.competes_QC
+        competes_QC = torch.ones((self.rows_BQ.numel(), self.ids_BC.shape[1]), dtype=torch.bool)
+        competes_QC[self.never_competing] = False
+        return competes_QC
 
     @cached_property
     def never_competing(self) -> CellIndex:
@@ -326,26 +344,70 @@ def _cells_of_queries(cells: CellIndex, queries: slice) -> CellIndex:
     return cells[0][first:last] - queries.start, cells[1][first:last]
 
 
+def _competing(
+    cells: CellIndex, inside_Q: Tensor | None, marks: device_lists.Marks | None, excluded: CellIndex, num_columns: int
+) -> CellIndex:
+    """Return those of the sampled cells that compete in queries whose true entity may compete."""
+    if marks is not None:
+        competes_P = (marks.of_cells(*cells) & device_lists.EXCLUDED) == 0
+        competes_P = competes_P if inside_Q is None else competes_P & inside_Q[cells[0]]
+    elif inside_Q is not None:
+        competes_P = inside_Q[cells[0]] & ~are_among(*cells, excluded, num_columns)
+    else:  # copies of true entities have been left out before
+        return cells
+    kept = competes_P.nonzero().squeeze(1)
+    return cells[0][kept], cells[1][kept]
+
+
+def _outside(group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor) -> np.ndarray:
+    """Tell of each cell whether its candidate may not compete in the query, bool (Q, C)."""
+    rel_BQ, list_BC = group.edges.rel[rows_BQ].numpy(), ids_BC.cpu().numpy()
+    outside_BQC: np.ndarray = ~group.may_compete(hidden, rel_BQ[:, :, None], list_BC[:, None, :])
+    return outside_BQC.reshape(-1, list_BC.shape[1])
+
+
+def _marks(
+    group: Group,
+    block: ChunkBlock,
+    hidden: Side,
+    true_BQ: Tensor,
+    ids_BC: Tensor,
+    queries: slice,
+    outside_QC: np.ndarray | None,
+    settings: PassSettings,
+) -> device_lists.Marks:
+    """Mark the cells of some queries of a block where the lists are, on a GPU."""
+    filters = []
+    for known_by_side in group.competition.filters:
+        key_E, key_P, entity_P = known_by_side[hidden].on_device(ids_BC.device)
+        filters.append(device_lists.KnownEntities(block.of_edges(key_E)[queries], key_P, entity_P))
+    return device_lists.marks(
+        ids_BC,
+        true_BQ,
+        filters,
+        None if outside_QC is None else torch.from_numpy(outside_QC).to(ids_BC.device),
+        begins_with_own=block.num_batch > 0,
+        skips_copies=not settings.lists.pbg_semantics,
+    )
+
+
 def _special(
-    group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: CellIndex
+    group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: CellIndex, outside_QC: np.ndarray | None
 ) -> tuple[CellIndex, list[CellIndex]]:
     """Return the cells that never compete, and the other cells that each filter removes."""
-    sets, filters = group.competition.sets, group.competition.filters
-    excluded, excluded_QC, device = copies, None, ids_BC.device
-    if sets is None and not filters:
-        return excluded, []
-    list_BC = ids_BC.cpu().numpy()
-    if sets is not None:
-        excluded_BQC = ~group.may_compete(hidden, group.edges.rel[rows_BQ].numpy()[:, :, None], list_BC[:, None, :])
-        excluded_QC = excluded_BQC.reshape(-1, list_BC.shape[1])
-        query, candidate = (torch.from_numpy(index).to(device) for index in np.nonzero(excluded_QC))
+    excluded, filters, device = copies, group.competition.filters, ids_BC.device
+    if outside_QC is not None:
+        query, candidate = (torch.from_numpy(index).to(device) for index in np.nonzero(outside_QC))
         excluded, _ = _by_query(copies, (query, candidate))
-    left_out = []
+    left_out: list[CellIndex] = []
+    if not filters:
+        return excluded, left_out
+    list_BC = ids_BC.cpu().numpy()
     for known in [known_by_side[hidden] for known_by_side in filters]:
         key_BQ, true_BQ = known.key_E[rows_BQ.numpy()], group.ids_E[hidden][rows_BQ].numpy()
         special = known_cells(key_BQ, true_BQ, list_BC, known.answers)
-        if excluded_QC is not None:
-            competes = ~excluded_QC[special]
+        if outside_QC is not None:
+            competes = ~outside_QC[special]
             special = special[0][competes], special[1][competes]
         left_out.append((torch.from_numpy(special[0]).to(device), torch.from_numpy(special[1]).to(device)))
     return excluded, left_out
@@ -367,12 +429,11 @@ def score_chunks(
         UnrankableError: a score is not a number.
     """
     query_Q = torch.arange(part.rows_BQ.numel())
-    on_device_Q = torch.arange(part.rows_BQ.numel(), device=part.ids_BC.device)
-    own_Q = on_device_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(on_device_Q, -1)
+    own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
     true = _true(part, query_BQD, candidate_BCD, backend)
     queries = QueryRows(query_BQD, query_Q, true, backend.exact_comparator, each_own=True)
     candidates = CandidateRows(candidate_BCD, backend.exact_comparator)
-    block = Block(queries, candidates, own_Q, part.known, part.excluded, part.read[0])
+    block = Block(queries, candidates, own_Q, part.known, part.excluded, part.read[0], part.marks)
     try:
         counted = backend.count(block)
     except NotANumberError as error:
@@ -402,9 +463,10 @@ def _decided(
     assert counted.open is not None, "lists are short enough"
     counts, in_time, (query_P, column_P) = counted.counts, None, counted.open
     if query_P.numel():
-        known = part.known[0].to(device), part.known[1].to(device)
-        is_known_P = are_among(query_P, column_P, known, part.ids_BC.shape[1])
-        counts = with_signs(counts, query_P, signs(query_P, column_P), is_known_P)
+        marks_P = None if part.marks is None else part.marks.of_cells(query_P, column_P)
+        is_in_time_P = None if marks_P is None else (marks_P & device_lists.IN_TIME) != 0
+        signs_P = signs(query_P, column_P)
+        counts = with_signs(counts, query_P, signs_P, part.is_known(query_P, column_P), is_in_time_P)
     if part.left_out[1:]:
         query_P, column_P = (index.to(device) for index in part.left_out[1])
         signs_P = signs(query_P, column_P)
@@ -466,7 +528,7 @@ def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: 
     loss_Q = None
     if settings.loss is not None:
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
-        fold.fold(scores_QC, joined(part.never_competing, part.known))
+        fold.fold(scores_QC, part.without_loss)
         lengths_Q = counts.filtered.num_competitors_Q
         if settings.lists.pbg_semantics:
             lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
@@ -478,11 +540,14 @@ def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: 
 
 def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return all competitors' scores of the ranked queries, the query of each, and whether each is a known answer's."""
-    competes_QC = torch.ones_like(scores_QC, dtype=torch.bool)
+    competes_QC = part.competes_QC
     if part.true_is_sampled_Q is not None:
-        competes_QC &= part.true_is_sampled_Q.unsqueeze(1)
-    competes_QC[part.never_competing] = False
-    return competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None)
+        competes_QC = competes_QC & part.true_is_sampled_Q.unsqueeze(1)
+    if part.marks is None:
+        return competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None)
+    query_P, column_P = competes_QC.nonzero(as_tuple=True)
+    is_known_P = part.is_known(query_P, column_P) if part.group.competition.filters else None
+    return scores_QC[query_P, column_P], query_P, is_known_P
 
 
 def _chunk_lists(
@@ -519,7 +584,7 @@ def count_sampled(
 
     def cells_of(side: Side) -> ListCells:
         whole = slice(0, num_chunks)
-        parts[side] = part = ChunkPart.select(group, block, side, true[side], lists[side], whole)
+        parts[side] = part = ChunkPart.select(group, block, side, true[side], lists[side], whole, settings)
         return ListCells(part.excluded, part.known, part.read[0], part.true_is_sampled_Q)
 
     found = backend.count_lists(_chunk_lists(group, block, true, lists), cells_of)
@@ -536,7 +601,7 @@ def count_sampled(
         chunks = slice(start, min(start + step, num_chunks))
         rows = {side: _rows(group, side, candidates.ids_BC[chunks]) for side, candidates in lists.items()}
         for hidden, candidates in lists.items():
-            part = ChunkPart.select(group, block, hidden, true[hidden], candidates, chunks)
+            part = ChunkPart.select(group, block, hidden, true[hidden], candidates, chunks, settings)
             known = hidden.other
             known_BQD = (
                 rows[known][:, : block.num_batch]  # that side's list begins with these rows
@@ -565,7 +630,7 @@ def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
 def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
     """Add the results of the queries whose true entity may compete to the tally."""
     counts, true_Q, (competing, competing_query, is_known), loss_Q = scored
-    rows_Q, inside_Q, copies = part.rows_BQ.flatten(), part.inside_Q, part.copies[0]
+    rows_Q, inside_Q = part.rows_BQ.flatten(), part.inside_Q
 
     def rows_of(query: Tensor | slice) -> Tensor | None:
         """Return the positions of edges whose clusters are asked for."""
@@ -582,7 +647,7 @@ def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
         loss_Q=None if loss_Q is None else loss_Q[kept],
         num_outside=rows_Q.numel() - kept_rows_Q.numel(),
         num_short_lists=kept_rows_Q.numel() if tops_up else 0,
-        num_excluded=copies.numel() if inside_Q is None else int(inside_Q[copies].sum()),
+        num_excluded=part.num_copies,
     )
     sampled: Tensor | slice = slice(None) if part.true_is_sampled_Q is None else part.true_is_sampled_Q
     tally.add_true_scores(true_Q[sampled], rows_of(sampled))

@@ -102,11 +102,14 @@ class LossFold:
         self._true_Q = comparator.real_scores(true_Q).double()
         self._state_Q = torch.full_like(self._true_Q, self._loss.start)
 
-    def fold(self, scores_QC: Tensor, excluded: tuple[Tensor, Tensor]) -> None:
-        """Add a block of candidates; the cells named in `excluded` do not compete."""
+    def fold(self, scores_QC: Tensor, excluded: tuple[Tensor, Tensor] | Tensor) -> None:
+        """Add a block of candidates; the cells that `excluded` names, or says in a mask, do not compete."""
         real_QC = self._comparator.real_scores(scores_QC)
-        real_QC = real_QC.clone() if real_QC is scores_QC else real_QC
-        real_QC[excluded[0].to(real_QC.device), excluded[1].to(real_QC.device)] = -torch.inf
+        if isinstance(excluded, Tensor):
+            real_QC = real_QC.masked_fill(excluded, -torch.inf)
+        else:
+            real_QC = real_QC.clone() if real_QC is scores_QC else real_QC
+            real_QC[excluded[0].to(real_QC.device), excluded[1].to(real_QC.device)] = -torch.inf
         self._state_Q = self._loss.fold(self._state_Q, self._true_Q, real_QC, self._margin)
 
     def finish(self, list_length_Q: Tensor, weight_Q: Tensor) -> Tensor:

@@ -162,11 +162,20 @@ class TorchBackend:
         query_BKD, candidate_BCD = block.queries.rows_BKD, block.candidates.rows_BCD
         scores_BKC = self.comparator.scores(query_BKD, candidate_BCD)
         if not block.is_one_grid or block.may_overflow:  # for several grids, a sum of the scores may already tell
-            found = first_nan(self.comparator, query_BKD, candidate_BCD, scores_BKC)
-            if found is not None:
-                grid, row, column = found
-                raise NotANumberError(grid * query_BKD.shape[1] + row, column)
+            self.refuse_nan(block, scores_BKC)
         return scores_BKC.flatten(0, 1)
+
+    def refuse_nan(self, block: Block, scores_BKC: Tensor) -> None:
+        """Look for a score that is not a number.
+
+        Raises:
+            NotANumberError: there is one.
+        """
+        query_BKD = block.queries.rows_BKD
+        found = first_nan(self.comparator, query_BKD, block.candidates.rows_BCD, scores_BKC)
+        if found is not None:
+            grid, row, column = found
+            raise NotANumberError(grid * query_BKD.shape[1] + row, column)
 
     def _counted(self, block: Block, counts: QueryCounts, true_Q: Tensor, scores_KC: Tensor) -> Counted:
         read_P = scores_KC.new_empty(0)

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from attrs import field, frozen
 from torch import Tensor
 
+from pbgeval.scoring.device_lists import Marks
 from pbgeval.scoring.device_scores import current
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import row_hashes
@@ -169,14 +170,14 @@ class Target:
     error_Q: Tensor  # float64: it is off by at most this
     hash_Q: Tensor  # int64: of the true entity's prepared row
     own_Q: Tensor  # int64: the column of the true entity among its grid's candidates, -1 where it is none of them
+    marks: Marks | None = None  # in place of `own_Q`: what each cell is
 
 
 @frozen(eq=False)
 class ExactCounts:
-    """What was found, int32 (Q,) each, and the cells that are open and counted nowhere."""
+    """What was found, and the cells that are open and counted nowhere."""
 
-    better_Q: Tensor
-    tied_Q: Tensor
+    count_NQ: Tensor  # int32: better, tied and (still zero) competing, of each group of cells
     query_P: Tensor  # int64
     column_P: Tensor  # int64, within the grid
 
@@ -215,22 +216,21 @@ def count(queries: ExactRows, candidates: ExactRows, target: Target) -> ExactCou
         target: of all queries.
     """
     num_grids, num_queries, _ = queries.rows_BND.shape
-    num_columns = candidates.rows_BND.shape[1]
-    better_Q, tied_Q = (
-        torch.zeros(num_grids * num_queries, dtype=torch.int32, device=queries.rows_BND.device) for _ in range(2)
-    )
-    if not better_Q.numel() or not num_columns:
-        none_P = torch.zeros(0, dtype=torch.int64, device=better_Q.device)
-        return ExactCounts(better_Q, tied_Q, none_P, none_P)
-    middle_Q, width_Q = middle_and_width(queries, candidates, target)
-    if num_grids == 1 and num_queries * num_columns >= MIN_SCREENED_CELLS and _screens(better_Q.device):
-        mark_GQ = _screened(queries, candidates, (middle_Q, width_Q), better_Q)
+    num_columns, device = candidates.rows_BND.shape[1], queries.rows_BND.device
+    num_groups = 1 if target.marks is None else target.marks.num_groups
+    count_NQ = torch.zeros((3 * num_groups, num_grids * num_queries), dtype=torch.int32, device=device)
+    if not count_NQ.numel() or not num_columns:
+        none_P = torch.zeros(0, dtype=torch.int64, device=device)
+        return ExactCounts(count_NQ, none_P, none_P)
+    limits = middle_and_width(queries, candidates, target)
+    is_large = num_queries * num_columns >= MIN_SCREENED_CELLS
+    if num_grids == 1 and target.marks is None and is_large and _screens(device):
+        mark_GQ = _screened(queries, candidates, limits, count_NQ[0])
         row_P, tile_N4 = _tiles_of_marks(mark_GQ, num_columns)
     else:
-        row_P, tile_N4 = _every_tile(num_grids, num_queries, num_columns, better_Q.device)
-    tiles = row_P, tile_N4
-    query_P, column_P = _decide(queries, candidates, (middle_Q, width_Q), target, tiles, (better_Q, tied_Q))
-    return ExactCounts(better_Q, tied_Q, query_P, column_P % padded(num_columns))
+        row_P, tile_N4 = _every_tile(num_grids, num_queries, num_columns, device)
+    query_P, column_P = _decide(queries, candidates, limits, target, (row_P, tile_N4), count_NQ)
+    return ExactCounts(count_NQ, query_P, column_P % padded(num_columns))
 
 
 # Products in float16.
@@ -332,17 +332,19 @@ def _decide(
     middle_and_width: tuple[Tensor, Tensor],
     target: Target,
     tiles: tuple[Tensor, Tensor],
-    counts: tuple[Tensor, Tensor],
+    count_NQ: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Add what tiles decide to the counts; return (query, column) of the cells that stay open, int64."""
     middle_Q, width_Q = middle_and_width
     length = padded(candidates.rows_BND.shape[1])
-    grid_Q = torch.arange(middle_Q.numel(), device=middle_Q.device) // queries.rows_BND.shape[1]
-    own_Q = torch.where(target.own_Q >= 0, grid_Q * length + target.own_Q, -1).int()
+    row_P, tile_N4 = tiles
+    marks, own_Q = target.marks, row_P  # which is not read where there are marks
+    if marks is None:
+        grid_Q = torch.arange(middle_Q.numel(), device=middle_Q.device) // queries.rows_BND.shape[1]
+        own_Q = torch.where(target.own_Q >= 0, grid_Q * length + target.own_Q, -1).int()
     query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % SIXTEEN)).contiguous()
     high_Q, low_Q = (_rounded(middle_Q, sign * width_Q) for sign in (1, -1))
     constant_C = None if candidates.constant_BN is None else candidates.padded_BN(candidates.constant_BN)
-    row_P, tile_N4 = tiles
     open_NQw = torch.zeros(
         (tile_N4.shape[0], DECIDED_ROWS, DECIDED_COLUMNS // BITS), dtype=torch.int32, device=middle_Q.device
     )
@@ -358,11 +360,15 @@ def _decide(
             target.hash_Q.contiguous(),
             own_Q,
             candidates.padded_BN(candidates.hash_BN),
-            *counts,
+            row_P if marks is None else marks.mark_QC,  # not read where there are none
+            count_NQ,
             open_NQw,
             query_QD.shape[1] // SIXTEEN,
             candidates.transposed_DC.shape[1] // SIXTEEN,
-            **tile_options(has_constant=constant_C is not None),
+            middle_Q.numel(),
+            candidates.rows_BND.shape[1],
+            length,
+            **tile_options(has_constant=constant_C is not None, num_groups=0 if marks is None else marks.num_groups),
         )
     return _open_cells(open_NQw, row_P, tile_N4)
 
@@ -384,10 +390,11 @@ def _rounded(middle_Q: Tensor, apart_Q: Tensor) -> Tensor:
     return torch.where(apart_Q != 0, torch.nextafter(middle_Q + apart_Q, apart_Q * torch.inf), middle_Q)
 
 
-def tile_options(*, has_constant: bool) -> dict[str, int | bool]:
-    """Return what the kernel in float64 is compiled for."""
+def tile_options(*, has_constant: bool, num_groups: int) -> dict[str, int | bool]:
+    """Return what the kernel in float64 is compiled for; no groups: without marks."""
     return {
         "HAS_CONSTANT": has_constant,
+        "NUM_GROUPS": num_groups,
         "TILE_ROWS": DECIDED_ROWS,
         "TILE_COLUMNS": DECIDED_COLUMNS,
         "TILE_DEPTH": SIXTEEN,

@@ -16,11 +16,12 @@ import triton.language as tl
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
 OF_SCREEN = ["num_queries", "num_columns", "tiles_per_program", "num_steps"]
-OF_TILES = ["num_steps", "num_sixteens"]
+OF_TILES = ["num_steps", "num_sixteens", "num_queries", "num_listed", "list_length"]
 SIXTEEN = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
 BITS = tl.constexpr(32)  # of a word
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
+EXCLUDED = tl.constexpr(1)  # bits of a mark (`list_kernels`); those of groups follow
 
 
 @triton.jit(do_not_specialize=OF_SCREEN)
@@ -101,12 +102,16 @@ def decide_tiles(
     hash_ptr,
     own_ptr,
     candidate_hash_ptr,
-    better_ptr,
-    tied_ptr,
+    mark_ptr,
+    count_ptr,
     open_ptr,
     num_steps,
     num_sixteens,
+    num_queries,
+    num_listed,
+    list_length,
     HAS_CONSTANT: tl.constexpr,
+    NUM_GROUPS: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
@@ -116,7 +121,12 @@ def decide_tiles(
     A program takes a tile: int32 of its first place in `row` (the queries that are asked), how many queries, the first
     column and the end of its candidates. A score above `high` is better; from `low` up to it the cell is open. An open
     candidate with the hash of the true entity's vector ties, and so does each where `low` is `high`. All others are
-    bits of `open`, int32 (tiles, rows, words of 32 columns), which begins with zeros. Column `own` does not compete.
+    bits of `open`, int32 (tiles, rows, words of 32 columns), which begins with zeros. What is better and what ties is
+    added to the first two rows of `count`, int32 (.., queries).
+
+    With no groups, column `own` does not compete. Else the candidates are lists of `num_listed`, each padded to
+    `list_length`, and `mark` tells of each cell whether it competes and of which further groups it is; each group has
+    three rows of `count`.
     """
     tile = tile_ptr + tl.program_id(0) * 4
     first, num_rows = tl.load(tile), tl.load(tile + 1)
@@ -143,20 +153,35 @@ def decide_tiles(
         score_MN += tl.load(constant_ptr + column_N, mask=is_column_N, other=0.0)[None, :]
     high_M = tl.load(high_ptr + row_M)
     low_M = tl.load(low_ptr + row_M)
-    own_M = tl.load(own_ptr + row_M)
-    competes_MN = is_row_M[:, None] & is_column_N[None, :] & (column_N[None, :] != own_M[:, None])
+    competes_MN = is_row_M[:, None] & is_column_N[None, :]
+    if NUM_GROUPS == 0:
+        competes_MN &= column_N[None, :] != tl.load(own_ptr + row_M)[:, None]
+    else:
+        at_MN = row_M.to(tl.int64)[:, None] * num_listed + (column_N % list_length)[None, :]
+        mark_MN = tl.load(mark_ptr + at_MN, mask=competes_MN, other=EXCLUDED)
+        competes_MN &= (mark_MN & EXCLUDED) == 0
     better_MN = (score_MN > high_M[:, None]) & competes_MN
     open_MN = (score_MN <= high_M[:, None]) & (score_MN >= low_M[:, None]) & competes_MN
     same_MN = (
         tl.load(candidate_hash_ptr + column_N, mask=is_column_N, other=0)[None, :] == tl.load(hash_ptr + row_M)[:, None]
     )
     tied_MN = open_MN & (same_MN | (high_M == low_M)[:, None])
-    both_M = tl.sum(better_MN.to(tl.int32) | (tied_MN.to(tl.int32) << HALF), 1)
-    tl.atomic_add(better_ptr + row_M, both_M & LOW_BITS, mask=is_row_M & (both_M != 0))
-    tl.atomic_add(tied_ptr + row_M, both_M >> HALF, mask=is_row_M & (both_M != 0))
+    both_MN = better_MN.to(tl.int32) | (tied_MN.to(tl.int32) << HALF)
+    count_M = count_ptr + row_M.to(tl.int64)
+    _add_both(count_M, tl.sum(both_MN, 1), is_row_M, num_queries)
+    for group in tl.static_range(1, NUM_GROUPS):
+        of_group_M = tl.sum(tl.where((mark_MN & (EXCLUDED << group)) != 0, both_MN, 0), 1)
+        _add_both(count_M + 3 * group * num_queries.to(tl.int64), of_group_M, is_row_M, num_queries)
     WORDS: tl.constexpr = TILE_COLUMNS // BITS
     bit_N = (tl.arange(0, TILE_COLUMNS) % BITS)[None, :]
     word_MWN = tl.reshape((open_MN & ~tied_MN).to(tl.int32) << bit_N, (TILE_ROWS, WORDS, BITS))
     word_MW = tl.sum(word_MWN, 2)
     at_MW = (tl.program_id(0).to(tl.int64) * TILE_ROWS + at_M)[:, None] * WORDS + tl.arange(0, WORDS)[None, :]
     tl.store(open_ptr + at_MW, word_MW)
+
+
+@triton.jit
+def _add_both(count_M, both_M, is_row_M, num_queries):
+    """Add what is better to a row of counts, and what ties to the next."""
+    tl.atomic_add(count_M, both_M & LOW_BITS, mask=is_row_M & (both_M != 0))
+    tl.atomic_add(count_M + num_queries, both_M >> HALF, mask=is_row_M & (both_M != 0))

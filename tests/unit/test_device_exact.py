@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.gpu_backend import GpuBackend
-from pbgeval.scoring import device_exact
+from pbgeval.scoring import device_exact, device_lists
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.device_exact import ExactRows, Target, TooManyCellsError
 from pbgeval.scoring.exact import ExactComparator
@@ -82,7 +82,7 @@ class Grids:
             ExactRows.from_prepared(self.comparator, candidate_BCD, of_queries=False),
             Target(score_Q, error_Q, row_hashes(true_QD), own_Q),
         )
-        better_Q, tied_Q = found.better_Q.cpu().long(), found.tied_Q.cpu().long()
+        better_Q, tied_Q = found.count_NQ[:2].cpu().long()
         for query, column in zip(found.query_P.tolist(), found.column_P.tolist(), strict=True):
             sign = self.sign(query, column)
             better_Q[query] += sign > 0
@@ -166,8 +166,8 @@ def test_nothing_is_counted_where_there_is_nothing(way: str, shape: tuple[int, i
     )
 
     assert not found.query_P.numel()
-    assert not found.better_Q.sum()
-    assert found.tied_Q.numel() == num_grids * num_queries
+    assert not found.count_NQ.sum()
+    assert found.count_NQ.shape == (3, num_grids * num_queries)
 
 
 def test_more_open_cells_than_there_may_be_are_the_callers(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +189,20 @@ def test_queries_may_be_vastly_longer_or_shorter_than_candidates(
     assert all(map(torch.equal, grids.counted(), grids.expected()))
 
 
+def marks_of(own_Q: Tensor, shape: tuple[int, int], known: list[int], excluded: list[int]) -> device_lists.Marks:
+    """The marks of cells: some columns are known answers of every query, some do not compete."""
+    mark_QC = torch.zeros(shape, dtype=torch.int8)
+    mark_QC[:, known] = device_lists.KNOWN
+    mark_QC[:, excluded] = device_lists.EXCLUDED
+    here = (own_Q >= 0).nonzero().squeeze(1)
+    mark_QC[here, own_Q[here]] = device_lists.EXCLUDED
+    return device_lists.Marks(mark_QC, torch.zeros((4, shape[0]), dtype=torch.int32), 1).between(0, shape[1])
+
+
+@pytest.mark.parametrize("with_marks", [False, True])
 @pytest.mark.parametrize("num_grids", [1, 3])
 def test_too_many_open_cells_are_counted_in_halves(
-    kernel_device: str, monkeypatch: pytest.MonkeyPatch, num_grids: int
+    kernel_device: str, monkeypatch: pytest.MonkeyPatch, num_grids: int, with_marks: bool
 ) -> None:
     """Cells that do not compete and known answers go to the half that has their column."""
     grids = Grids(ExactComparator("dot"), quarters, (num_grids, 5, 70, 3), kernel_device)
@@ -199,17 +210,22 @@ def test_too_many_open_cells_are_counted_in_halves(
     known, excluded = (
         (query_Q.repeat_interleave(2), torch.tensor(columns).repeat(num_grids * 5)) for columns in ((8, 60), (3, 41))
     )
+    own_Q = grids.own_Q.where(~torch.isin(grids.own_Q, torch.tensor([3, 8, 41, 60])), -1)
+    marks = marks_of(own_Q, (num_grids * 5, 70), [8, 60], [3, 41]) if with_marks else None
     counted = []
     for most in (device_exact.MAX_OPEN_CELLS, num_grids * 5 * device_exact.BITS):
         monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", most)
         true = ExactTrue.from_pairs(grids.comparator, grids.query_BKD.flatten(0, 1), grids.true_QD)
-        own_Q = grids.own_Q.where(~torch.isin(grids.own_Q, torch.tensor([3, 8, 41, 60])), -1)
         queries = QueryRows(grids.query_BKD, query_Q, true, grids.comparator, each_own=True)
-        block = Block(queries, CandidateRows(grids.candidate_BCD, grids.comparator), own_Q, known, excluded)
+        candidates = CandidateRows(grids.candidate_BCD, grids.comparator)
+        block = Block(queries, candidates, own_Q, known, excluded, marks=marks)
         backend = GpuBackend(Comparator("dot", False), grids.comparator, torch.device("cpu"), torch.float32, False)
         counted.append(backend.count(block).counts)
     for whole, halves in zip(*(of._parts for of in counted), strict=True):
         assert all(map(torch.equal, whole.columns, halves.columns))
+    is_other = own_Q < 0
+    assert torch.equal(counted[0].raw.num_competitors_Q, 68 - (~is_other).long())
+    assert torch.equal(counted[0].known.num_competitors_Q, torch.full_like(own_Q, 2))
 
 
 def test_a_row_that_is_marked_often_is_screened_in_two_parts(

@@ -1,0 +1,208 @@
+"""Lists of sampled candidates on a GPU -> a mark for each of their cells, and counts of scores by these marks.
+
+A CPU has lists of the cells that are special, which are few. A GPU has a byte for each cell: it is made by one kernel
+that looks every candidate up among the known answers of its query, and read by those that count.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from types import ModuleType
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.scoring.device_scores import current
+
+ROWS, COLUMNS = 16, 32  # of a program, of either kernel
+WARPS = 4
+CELLS = 256  # of a program that adds cells
+EXCLUDED, KNOWN, IN_TIME = 1, 2, 4  # bits of a mark
+ALL = 1  # beside KNOWN, a group of cells: bits of groups are those of marks, but for the first
+
+
+@functools.cache
+def _kernels() -> ModuleType:
+    from pbgeval.scoring import list_kernels
+
+    return list_kernels
+
+
+@frozen(eq=False)
+class KnownEntities:
+    """Pairs (key, entity), in order; a query has the answers of its key."""
+
+    key_Q: Tensor  # int64; -1: it has none
+    key_P: Tensor  # int64
+    entity_P: Tensor  # int64
+
+
+@frozen(eq=False)
+class Marks:
+    """What the cells of some lists are."""
+
+    mark_QC: Tensor  # int8
+    number_4Q: Tensor  # int32: competing, known, known in time, copies of the true entity
+    num_filters: int
+
+    @property
+    def num_copies_Q(self) -> Tensor:
+        return self.number_4Q[3]
+
+    @property
+    def num_groups(self) -> int:
+        """All that compete, and what each filter removes."""
+        return 1 + self.num_filters
+
+    @property
+    def competes_QC(self) -> Tensor:
+        """Whether each cell competes, bool."""
+        return (self.mark_QC & EXCLUDED) == 0
+
+    def of_cells(self, query_P: Tensor, column_P: Tensor) -> Tensor:
+        """Return the marks of some cells."""
+        return self.mark_QC[query_P, column_P]
+
+    def between(self, start: int, stop: int) -> Marks:
+        """Return those of the columns from `start` up to `stop`."""
+        mark_QC = self.mark_QC[:, start:stop].contiguous()
+        counted = (mark_QC & EXCLUDED) == 0, (mark_QC & KNOWN) != 0, (mark_QC & IN_TIME) != 0
+        number_3Q = torch.stack([of.sum(1) for of in counted]).int()
+        return Marks(mark_QC, torch.cat([number_3Q, self.number_4Q[3:]]), self.num_filters)
+
+
+def marks(
+    entity_BC: Tensor,
+    true_BQ: Tensor,
+    filters: Sequence[KnownEntities],
+    outside_QC: Tensor | None,
+    *,
+    begins_with_own: bool,
+    skips_copies: bool,
+) -> Marks:
+    """Mark the cells of lists of candidates.
+
+    Args:
+        entity_BC: int64, the candidates of each list.
+        true_BQ: int64, the true entity of each of a list's queries.
+        filters: the answers that each filter knows, at most two: the second goes by time.
+        outside_QC: bool, further cells that do not compete; None: there are none.
+        begins_with_own: whether a list begins with the true entities of its queries.
+        skips_copies: whether a copy of a query's true entity elsewhere in the list does not compete.
+    """
+    (num_queries, num_columns), num_rows = (true_BQ.shape[1], entity_BC.shape[1]), true_BQ.numel()
+    mark_QC = torch.empty((num_rows, num_columns), dtype=torch.int8, device=entity_BC.device)
+    number_4Q = torch.empty((4, num_rows), dtype=torch.int32, device=entity_BC.device)
+    nothing = mark_QC if outside_QC is None else outside_QC.view(torch.int8)
+    known, in_time = ((*filters, *[None] * 2)[at] for at in range(2))
+    true_Q = true_BQ.flatten()
+    if num_rows:
+        with current(entity_BC.device):
+            _kernels().mark_cells[(-(-num_rows // ROWS),)](
+                entity_BC.contiguous(),
+                true_Q,
+                nothing,
+                *_arguments(known, true_Q),
+                *_arguments(in_time, true_Q),
+                mark_QC,
+                number_4Q,
+                num_rows,
+                num_queries,
+                num_columns,
+                int(begins_with_own),
+                int(skips_copies),
+                int(outside_QC is not None),
+                ROWS=ROWS,
+                COLUMNS=COLUMNS,
+                num_warps=WARPS,
+            )
+    return Marks(mark_QC, number_4Q, len(filters))
+
+
+def _arguments(known: KnownEntities | None, unread: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+    if known is None:
+        return unread, unread, unread, 0
+    return known.key_Q.contiguous(), known.key_P, known.entity_P, known.key_P.numel()
+
+
+@frozen(eq=False)
+class CountedScores:
+    """What `count` finds."""
+
+    count_NQ: Tensor  # int64: better, tied and competing of all that compete, and of what each filter removes
+    true_Q: Tensor  # the true scores: the higher limits
+    overflow: Tensor  # int32: 1 if a score is no finite number
+
+
+def count(
+    scores_QC: Tensor, marks: Marks, limits: tuple[Tensor, Tensor] | None, queries_per_list: int
+) -> CountedScores:
+    """Count scores: above the higher limit is better, from the lower one up to it ties.
+
+    Args:
+        scores_QC: of all cells.
+        marks: of all cells.
+        limits: of each query, (high, low); None: both are the query's own score, with which its list begins.
+        queries_per_list: so many queries share a list.
+    """
+    num_rows, num_columns = scores_QC.shape
+    count_NQ = torch.empty((3 * marks.num_groups, num_rows), dtype=torch.int64, device=scores_QC.device)
+    true_Q = scores_QC.new_empty(num_rows)
+    overflow = torch.zeros(1, dtype=torch.int32, device=scores_QC.device)
+    high_Q, low_Q = (scores_QC, scores_QC) if limits is None else (of.contiguous() for of in limits)
+    if num_rows:
+        with current(scores_QC.device):
+            _kernels().count_stored[(-(-num_rows // ROWS),)](
+                scores_QC,
+                marks.mark_QC,
+                high_Q,
+                low_Q,
+                marks.number_4Q,
+                count_NQ,
+                true_Q,
+                overflow,
+                num_rows,
+                queries_per_list,
+                num_columns,
+                marks.num_groups,
+                int(limits is None),
+                ROWS=ROWS,
+                COLUMNS=COLUMNS,
+                num_warps=WARPS,
+            )
+    return CountedScores(count_NQ, true_Q if limits is None else limits[0], overflow)
+
+
+def add_signs(
+    count_NQ: Tensor, query_P: Tensor, sign_P: Tensor, of: Tensor | int, *, amount: int = 1, competing: int = 0
+) -> None:
+    """Add cells that are better (1), tie (0) or are worse (-1) to counts.
+
+    Args:
+        count_NQ: int32: better, tied and competing of each group of cells.
+        query_P: the query of each cell.
+        sign_P: int8.
+        of: the marks of the cells, or `ALL` or `KNOWN`: the group that all of them are of.
+        amount: what each adds to better or tied; -1 takes it back.
+        competing: what each adds to those that compete.
+    """
+    if not query_P.numel():
+        return
+    marks_P = of if isinstance(of, Tensor) else sign_P  # not read
+    with current(count_NQ.device):
+        _kernels().count_signs[(-(-query_P.numel() // CELLS),)](
+            query_P.contiguous(),
+            sign_P.contiguous(),
+            marks_P.contiguous(),
+            count_NQ,
+            query_P.numel(),
+            count_NQ.shape[1],
+            0 if isinstance(of, Tensor) else of,
+            int(isinstance(of, Tensor)),
+            amount,
+            competing,
+            CELLS=CELLS,
+            num_warps=WARPS,
+        )

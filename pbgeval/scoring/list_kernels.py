@@ -1,0 +1,246 @@
+"""The kernels of `device_lists`, in Triton: which cells of sampled lists compete, and how many of them are better.
+
+Imported only where they are used: Triton decides when it sees a kernel whether it compiles or interprets it.
+
+    mark_cells      lists of entities, true entities and known answers -> a byte for each cell
+    count_stored    scores and these bytes -> counts
+    count_signs     cells that are decided one by one, added to counts
+
+A cell is a query and a candidate of its list. Bits of its byte: 1, it does not compete; 2, a known answer; 4, an answer
+that is known at the query's time. Letters: M queries and N candidates of a program, P cells.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+EXCLUDED, KNOWN, IN_TIME = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
+NOWHERE = tl.constexpr(-1)  # the column of a true entity that is none of the candidates
+GROUPS = tl.constexpr(3)  # of cells that are counted: all that compete, known answers, answers known in time
+HALF = tl.constexpr(32)  # bits of an int64 that hold the number that tie
+LOW_BITS = tl.constexpr((1 << 32) - 1)
+
+# Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1; nor for where tensors begin.
+OF_MARKS = [
+    "num_known",
+    "num_in_time",
+    "num_rows",
+    "rows_per_list",
+    "num_columns",
+    "begins_with_own",
+    "skips_copies",
+    "has_outside",
+]
+OF_COUNTS = ["num_rows", "rows_per_list", "num_columns", "num_groups", "reads_own"]
+OF_SIGNS = ["num_cells", "num_rows", "groups", "has_marks", "amount", "competing"]
+ANYWHERE = ["entity_ptr", "true_ptr", "outside_ptr", "key_ptr", "known_key_ptr", "known_ptr"]
+ANYWHERE += ["timed_key_ptr", "in_time_key_ptr", "in_time_ptr"]
+
+
+@triton.jit(do_not_specialize=OF_MARKS, do_not_specialize_on_alignment=ANYWHERE)
+def mark_cells(
+    entity_ptr,
+    true_ptr,
+    outside_ptr,
+    key_ptr,
+    known_key_ptr,
+    known_ptr,
+    num_known,
+    timed_key_ptr,
+    in_time_key_ptr,
+    in_time_ptr,
+    num_in_time,
+    mark_ptr,
+    number_ptr,
+    num_rows,
+    rows_per_list,
+    num_columns,
+    begins_with_own,
+    skips_copies,
+    has_outside,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write the mark of each cell, and of each query how many cells compete, are known, known in time, and copies.
+
+    Consecutive `rows_per_list` queries share a list of `entity`. If lists begin with the true entities of their
+    queries, each query's own cell does not compete. Nor does a copy of the true entity elsewhere, if copies are
+    skipped, nor what is in `outside`. Known answers are pairs (key, entity), in order; a query has those of its key.
+    """
+    row_M = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    is_row_M = row_M < num_rows
+    true_M = tl.load(true_ptr + row_M, mask=is_row_M, other=0)
+    first_M, stop_M = _answers(key_ptr + row_M, is_row_M & (num_known > 0), known_key_ptr, num_known)
+    timed_first_M, timed_stop_M = _answers(
+        timed_key_ptr + row_M, is_row_M & (num_in_time > 0), in_time_key_ptr, num_in_time
+    )
+    list_M = entity_ptr + (row_M // rows_per_list).to(tl.int64) * num_columns
+    own_M = tl.where(begins_with_own != 0, row_M % rows_per_list, NOWHERE)
+    competing_M = tl.zeros((ROWS,), tl.int32)
+    known_M = tl.zeros((ROWS,), tl.int32)
+    in_time_M = tl.zeros((ROWS,), tl.int32)
+    copies_M = tl.zeros((ROWS,), tl.int32)
+    for start in range(0, num_columns, COLUMNS):
+        column_N = start + tl.arange(0, COLUMNS)
+        is_cell_MN = is_row_M[:, None] & (column_N < num_columns)[None, :]
+        at_MN = row_M.to(tl.int64)[:, None] * num_columns + column_N[None, :]
+        entity_MN = tl.load(list_M[:, None] + column_N[None, :], mask=is_cell_MN, other=0)
+        is_true_MN = is_cell_MN & (entity_MN == true_M[:, None])
+        is_own_MN = is_cell_MN & (column_N[None, :] == own_M[:, None])
+        is_copy_MN = is_true_MN & ~is_own_MN & (skips_copies != 0)
+        is_outside_MN = tl.load(outside_ptr + at_MN, mask=is_cell_MN & (has_outside != 0), other=0) != 0
+        competes_MN = is_cell_MN & ~(is_own_MN | is_copy_MN | is_outside_MN)
+        is_other_MN = competes_MN & ~is_true_MN
+        is_known_MN = is_other_MN & _are_among(known_ptr, first_M, stop_M, entity_MN)
+        is_in_time_MN = is_other_MN & _are_among(in_time_ptr, timed_first_M, timed_stop_M, entity_MN)
+        mark_MN = (
+            tl.where(competes_MN, 0, EXCLUDED) + tl.where(is_known_MN, KNOWN, 0) + tl.where(is_in_time_MN, IN_TIME, 0)
+        )
+        tl.store(mark_ptr + at_MN, mark_MN.to(tl.int8), mask=is_cell_MN)
+        competing_M += tl.sum(competes_MN.to(tl.int32), 1)
+        known_M += tl.sum(is_known_MN.to(tl.int32), 1)
+        in_time_M += tl.sum(is_in_time_MN.to(tl.int32), 1)
+        copies_M += tl.sum(is_copy_MN.to(tl.int32), 1)
+    number_M = number_ptr + row_M
+    rows = tl.zeros((ROWS,), tl.int64) + num_rows
+    tl.store(number_M, competing_M, mask=is_row_M)
+    tl.store(number_M + rows, known_M, mask=is_row_M)
+    tl.store(number_M + 2 * rows, in_time_M, mask=is_row_M)
+    tl.store(number_M + 3 * rows, copies_M, mask=is_row_M)
+
+
+@triton.jit
+def _answers(key_M, is_row_M, known_key_ptr, num_known):
+    """Return where the answers of each query's key begin and end."""
+    wanted_M = tl.load(key_M, mask=is_row_M, other=-1)
+    none_M = tl.zeros_like(wanted_M)
+    end_M = none_M + num_known
+    return (
+        _lower_bound(known_key_ptr, none_M, end_M, wanted_M),
+        _lower_bound(known_key_ptr, none_M, end_M, wanted_M + 1),
+    )
+
+
+@triton.jit
+def _are_among(known_ptr, first_M, stop_M, entity_MN):
+    """Tell of each entity whether it is one of the answers of its query."""
+    none_MN = tl.zeros_like(entity_MN)
+    stop_MN = stop_M[:, None] + none_MN
+    at_MN = _lower_bound(known_ptr, first_M[:, None] + none_MN, stop_MN, entity_MN)
+    return (at_MN < stop_MN) & (tl.load(known_ptr + at_MN, mask=at_MN < stop_MN, other=-1) == entity_MN)
+
+
+@triton.jit
+def _lower_bound(values_ptr, low, high, wanted):
+    """Return the first place from `low` up to `high` whose value is not below the wanted one; values ascend."""
+    left = tl.max(high - low)
+    while left > 0:
+        middle = (low + high) // 2
+        is_open = low < high
+        is_below = tl.load(values_ptr + middle, mask=is_open, other=0) < wanted
+        low = tl.where(is_open & is_below, middle + 1, low)
+        high = tl.where(is_open & ~is_below, middle, high)
+        left = left // 2
+    return low
+
+
+@triton.jit(do_not_specialize=OF_COUNTS)
+def count_stored(
+    score_ptr,
+    mark_ptr,
+    high_ptr,
+    low_ptr,
+    number_ptr,
+    count_ptr,
+    true_ptr,
+    overflow_ptr,
+    num_rows,
+    rows_per_list,
+    num_columns,
+    num_groups,
+    reads_own,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write the counts of each query: better, tied and competing, for each group of cells, int64 (3 * groups, rows).
+
+    The groups are all cells that compete, known answers, and answers known in time. Scores above `high` are better,
+    those from `low` up to it tie. If `reads_own`, both are the query's own score in its list, which is written to
+    `true`. Where a score is no finite number, `overflow` becomes 1.
+    """
+    row_M = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    is_row_M = row_M < num_rows
+    place_M = row_M.to(tl.int64) * num_columns
+    own_M = tl.load(score_ptr + place_M + row_M % rows_per_list, mask=is_row_M & (reads_own != 0), other=0.0)
+    limit_M = is_row_M & (reads_own == 0)
+    high_M = tl.where(reads_own != 0, own_M, tl.load(high_ptr + row_M, mask=limit_M, other=0.0))
+    low_M = tl.where(reads_own != 0, own_M, tl.load(low_ptr + row_M, mask=limit_M, other=0.0))
+    tl.store(true_ptr + row_M, own_M, mask=is_row_M & (reads_own != 0))
+    infinite_M = tl.zeros((ROWS,), tl.int32)
+    of_all_M = tl.zeros((ROWS,), tl.int64)
+    of_known_M = tl.zeros((ROWS,), tl.int64)
+    of_in_time_M = tl.zeros((ROWS,), tl.int64)
+    for start in range(0, num_columns, COLUMNS):
+        column_N = start + tl.arange(0, COLUMNS)
+        is_cell_MN = is_row_M[:, None] & (column_N < num_columns)[None, :]
+        at_MN = place_M[:, None] + column_N[None, :]
+        score_MN = tl.load(score_ptr + at_MN, mask=is_cell_MN, other=0.0)
+        mark_MN = tl.load(mark_ptr + at_MN, mask=is_cell_MN, other=EXCLUDED)
+        better_MN = score_MN > high_M[:, None]
+        tied_MN = (score_MN >= low_M[:, None]) & ~better_MN
+        both_MN = better_MN.to(tl.int64) + (tied_MN.to(tl.int64) << HALF)
+        of_all_M += tl.sum(tl.where((mark_MN & EXCLUDED) == 0, both_MN, 0), 1)
+        of_known_M += tl.sum(tl.where((mark_MN & KNOWN) != 0, both_MN, 0), 1)
+        of_in_time_M += tl.sum(tl.where((mark_MN & IN_TIME) != 0, both_MN, 0), 1)
+        is_finite_MN = tl.abs(score_MN) < float("inf")
+        infinite_M += tl.sum((~is_finite_MN).to(tl.int32), 1)
+    tl.atomic_max(overflow_ptr + row_M * 0, 1, mask=infinite_M > 0)
+    _write_group(number_ptr, count_ptr, of_all_M, row_M, is_row_M, num_rows, 0)
+    _write_group(number_ptr, count_ptr, of_known_M, row_M, is_row_M & (num_groups > 1), num_rows, 1)
+    _write_group(number_ptr, count_ptr, of_in_time_M, row_M, is_row_M & (num_groups > 2), num_rows, 2)
+
+
+@triton.jit
+def _write_group(number_ptr, count_ptr, both_M, row_M, is_row_M, num_rows, GROUP: tl.constexpr):
+    """Write what is better, what ties, and how many cells a group has."""
+    place_M = row_M.to(tl.int64)
+    rows = tl.zeros_like(place_M) + num_rows
+    count_M = count_ptr + place_M + 3 * GROUP * rows
+    tl.store(count_M, both_M & LOW_BITS, mask=is_row_M)
+    tl.store(count_M + rows, both_M >> HALF, mask=is_row_M)
+    number_M = tl.load(number_ptr + place_M + GROUP * rows, mask=is_row_M, other=0)
+    tl.store(count_M + 2 * rows, number_M.to(tl.int64), mask=is_row_M)
+
+
+@triton.jit(do_not_specialize=OF_SIGNS, do_not_specialize_on_alignment=["query_ptr", "sign_ptr", "mark_ptr"])
+def count_signs(
+    query_ptr,
+    sign_ptr,
+    mark_ptr,
+    count_ptr,
+    num_cells,
+    num_rows,
+    groups,
+    has_marks,
+    amount,
+    competing,
+    CELLS: tl.constexpr,
+):
+    """Add cells to the counts of their queries, int32 (3 * groups, rows): better, tied and competing of each group.
+
+    Each adds `amount`, and `competing` to what competes. The bits of `groups` say of which groups all cells are; with
+    marks, these say it.
+    """
+    at_P = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
+    is_cell_P = at_P < num_cells
+    query_P = tl.load(query_ptr + at_P, mask=is_cell_P, other=0)
+    sign_P = tl.load(sign_ptr + at_P, mask=is_cell_P, other=0)
+    mark_P = tl.load(mark_ptr + at_P, mask=is_cell_P & (has_marks != 0), other=0)
+    groups_P = tl.where(has_marks != 0, mark_P.to(tl.int32) ^ EXCLUDED, groups)
+    for group in tl.static_range(GROUPS):
+        count_P = count_ptr + 3 * group * num_rows.to(tl.int64) + query_P
+        is_here_P = is_cell_P & (((groups_P >> group) & 1) != 0)
+        tl.atomic_add(count_P, amount, mask=is_here_P & (sign_P > 0))
+        tl.atomic_add(count_P + num_rows, amount, mask=is_here_P & (sign_P == 0))
+        tl.atomic_add(count_P + 2 * num_rows.to(tl.int64), competing, mask=is_here_P & (competing != 0))

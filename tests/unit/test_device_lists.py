@@ -1,0 +1,114 @@
+"""Marks of the cells of sampled lists and counts by these marks, in Triton's interpreter, against plain loops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pbgeval.scoring import device_lists
+from pbgeval.scoring.device_lists import EXCLUDED, IN_TIME, KNOWN, KnownEntities
+
+IN_ONE_TEST = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+ENTITIES = st.integers(0, 5) | st.sampled_from([1 << 31, (1 << 40) - 1])
+
+
+def lists_of(data, *shape: int) -> torch.Tensor:
+    number = torch.Size(shape).numel()
+    return torch.tensor(data.draw(st.lists(ENTITIES, min_size=number, max_size=number)), dtype=torch.int64).view(shape)
+
+
+def known_of(data, num_queries: int) -> tuple[torch.Tensor, set[tuple[int, int]]]:
+    """The key of each query, and the pairs that are known; a key has none, few, or more than a list is long."""
+    pairs = data.draw(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 40) | ENTITIES), max_size=60))
+    keys = data.draw(st.lists(st.integers(-1, 4), min_size=num_queries, max_size=num_queries))
+    return torch.tensor(keys), pairs
+
+
+@IN_ONE_TEST
+@given(st.data())
+def test_marks_are_those_of_a_loop(kernel_device, data):
+    num_lists, num_queries, num_draws = (data.draw(st.integers(low, most)) for low, most in ((1, 3), (1, 19), (0, 70)))
+    begins_with_own, skips_copies, has_outside = (data.draw(st.booleans()) for _ in range(3))
+    true_BQ, drawn_BN = lists_of(data, num_lists, num_queries), lists_of(data, num_lists, num_draws)
+    ids_BC = torch.cat([true_BQ, drawn_BN], 1) if begins_with_own else drawn_BN
+    num_rows, num_columns = num_lists * num_queries, ids_BC.shape[1]
+    filters = [known_of(data, num_rows) for _ in range(data.draw(st.integers(0, 2)))]
+    outside_QC = torch.arange(num_rows * num_columns).view(num_rows, num_columns) % 7 == 0 if has_outside else None
+    on_device = [
+        KnownEntities(key_Q, *torch.tensor(sorted(pairs), dtype=torch.int64).reshape(-1, 2).t().contiguous())
+        for key_Q, pairs in filters
+    ]
+
+    found = device_lists.marks(
+        ids_BC, true_BQ, on_device, outside_QC, begins_with_own=begins_with_own, skips_copies=skips_copies
+    )
+
+    copies = 0
+    for query in range(num_rows):
+        of_list, true = query // num_queries, int(true_BQ.flatten()[query])
+        for column, entity in enumerate(ids_BC[of_list].tolist()):
+            is_own = begins_with_own and column == query % num_queries
+            is_copy = skips_copies and entity == true and not is_own
+            copies += is_copy
+            expected = EXCLUDED * (is_own or is_copy or (has_outside and bool(outside_QC[query, column])))
+            if not expected and entity != true:
+                for bit, (key_Q, pairs) in zip((KNOWN, IN_TIME), filters, strict=False):
+                    expected += bit * ((int(key_Q[query]), entity) in pairs)
+            assert int(found.mark_QC[query, column]) == expected
+    assert int(found.num_copies_Q.sum()) == copies
+    counted = [(found.mark_QC & EXCLUDED) == 0, (found.mark_QC & KNOWN) != 0, (found.mark_QC & IN_TIME) != 0]
+    assert torch.equal(found.number_4Q[:3].long(), torch.stack([of.sum(1) for of in counted]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num_filters", [0, 1, 2])
+@pytest.mark.parametrize("reads_own", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 20, 130)])
+def test_scores_are_counted_by_their_marks(kernel_device, shape, reads_own, num_filters, dtype):
+    num_lists, num_queries, num_columns = shape
+    num_rows, generator = num_lists * num_queries, torch.Generator().manual_seed(num_filters)
+    scores_QC = torch.randint(-3, 4, (num_rows, num_columns), generator=generator).to(dtype)
+    mark_QC = torch.tensor([0, 0, 1, 2, 4, 6])[torch.randint(0, 6, scores_QC.shape, generator=generator)].to(torch.int8)
+    marks = device_lists.Marks(mark_QC, torch.zeros((4, num_rows), dtype=torch.int32), num_filters)
+    marks = marks.between(0, num_columns)
+    high_Q = scores_QC[torch.arange(num_rows), torch.arange(num_rows) % num_queries]
+    low_Q = high_Q if reads_own else high_Q - 1
+
+    found = device_lists.count(scores_QC, marks, None if reads_own else (high_Q, low_Q), num_queries)
+
+    better_QC = scores_QC > high_Q[:, None]
+    tied_QC = (scores_QC >= low_Q[:, None]) & ~better_QC
+    groups = [(mark_QC & EXCLUDED) == 0, (mark_QC & KNOWN) != 0, (mark_QC & IN_TIME) != 0][: 1 + num_filters]
+    expected = [(of & group).sum(1) for group in groups for of in (better_QC, tied_QC, torch.ones_like(tied_QC))]
+    assert torch.equal(found.count_NQ, torch.stack(expected))
+    assert torch.equal(found.true_Q, high_Q)
+    assert int(found.overflow) == 0
+    for number in (torch.inf, -torch.inf, torch.nan):
+        scores_QC[-1, -1] = number
+        limits = None if reads_own else (high_Q, low_Q)
+        assert int(device_lists.count(scores_QC, marks, limits, num_queries).overflow) == 1
+
+
+@pytest.mark.parametrize("amount", [1, -1])
+def test_decided_cells_are_added_to_their_groups(kernel_device, amount):
+    generator = torch.Generator().manual_seed(1)
+    query_P, sign_P = (
+        torch.randint(0, 5, (700,), generator=generator),
+        torch.randint(-1, 2, (700,), generator=generator),
+    )
+    mark_P = torch.tensor([0, 1, 2, 4, 6], dtype=torch.int8)[torch.randint(0, 5, (700,), generator=generator)]
+    for of, groups in (
+        (mark_P, [(mark_P & EXCLUDED) == 0, (mark_P & KNOWN) != 0, (mark_P & IN_TIME) != 0]),
+        (device_lists.ALL, [mark_P >= 0, mark_P < 0, mark_P < 0]),
+        (device_lists.KNOWN, [mark_P < 0, mark_P >= 0, mark_P < 0]),
+    ):
+        count_NQ = torch.zeros((9, 5), dtype=torch.int32)
+
+        device_lists.add_signs(count_NQ, query_P, sign_P.to(torch.int8), of, amount=amount, competing=3)
+
+        for group, is_here_P in enumerate(groups):
+            for at, (added, which_P) in enumerate(((amount, sign_P > 0), (amount, sign_P == 0), (3, sign_P < 2))):
+                expected = added * torch.bincount(query_P[is_here_P & which_P], minlength=5)
+                assert torch.equal(count_NQ[3 * group + at].long(), expected)
