@@ -64,8 +64,33 @@ def with_few_figures(value: Any) -> Any:
 def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the place of every value; of a list, the first one's."""
     yield place
-    for key in value if isinstance(value, dict) else range(min(len(value), 1)) if isinstance(value, list) else ():
+    for key in inner_keys(value):
         yield from places(value[key], (*place, key))
+
+
+def inner_keys(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, dict) else [0] if isinstance(value, list) and value else []
+
+
+def shape(value: Any) -> Any:
+    """Return the names in an object and in what it holds."""
+    return {key: shape(value[key]) for key in inner_keys(value)}
+
+
+def tried(
+    value: Any, place: tuple[Any, ...] = (), values: Sequence[Any] = VALUES
+) -> Iterator[tuple[Any, Sequence[Any]]]:
+    """Yield places with the values that are tried there.
+
+    Objects side by side that hold the same names, such as the sides and the popularity of answers and queries, share
+    the values between them: each is tried in one.
+    """
+    yield place, values
+    keys = inner_keys(value)
+    for key in keys:
+        alike = [other for other in keys if place and shape(value[key]) and shape(value[other]) == shape(value[key])]
+        turn = alike.index(key) if alike else 0
+        yield from tried(value[key], (*place, key), values[turn :: max(1, len(alike))])
 
 
 def some_of(values: Sequence[Any], at: int) -> Sequence[Any]:
@@ -127,8 +152,8 @@ def test_any_value_may_be_damaged(results: dict[str, Path], name: str, file: str
     if name not in {"plain", "sample", "sampled"} or file == "run.json":  # which are of the same shape
         covered = set()
     try:
-        for at, place in enumerate(place for place in places(json.loads(whole)) if place not in covered):
-            for value in some_of(VALUES, at):
+        for at, (place, values) in enumerate(of for of in tried(json.loads(whole)) if of[0] not in covered):
+            for value in some_of(values, at):
                 path.write_text(edited(json.loads(whole), place, value))
                 try:
                     read_by_all(results[name])
