@@ -68,7 +68,7 @@ def program(
     context: typer.Context,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="CONFIG", help="Config file to run, as in kgeval-dist run CONFIG."),
+        typer.Option("--config", metavar="CONFIG", hidden=True, help="Config file to run, for torchrun and srun."),
     ] = None,
     param: Overrides = None,
     output: OutputFolder = None,

@@ -51,10 +51,7 @@ def template(
         str | None, typer.Argument(metavar="NAME", help="Name of the template [default: list them].")
     ] = None,
 ) -> None:
-    """Print a cluster job or a script that exports models.
-
-    For example: kgeval-dist template slurm > slurm.sbatch
-    """
+    """Print a cluster job or a script that exports models."""
     from pbgeval.examples.files import TEMPLATES, find_template
 
     if name is None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from pbgeval.command_line.help_examples import EXAMPLES
 from pbgeval.errors import ConfigError, EvalError, OutputError
 from pbgeval.storage.text import is_url, without_secrets
 
@@ -22,6 +23,9 @@ class Command(TyperCommand):
         _refuse_repeated(self, ctx, args)
         return super().parse_args(ctx, args)
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
+        _write_examples(self.name or "", formatter)
+
 
 class CommandGroup(TyperGroup):
     """The program: subcommands, and options of a run without one."""
@@ -32,6 +36,16 @@ class CommandGroup(TyperGroup):
             end = args.index("--help-config") + 1
             ctx.obj, args = args[end:], args[:end]  # words to search for
         return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
+        super().format_epilog(ctx, formatter)  # the commands
+        _write_examples("", formatter)
+
+
+def _write_examples(command: str, formatter: Any) -> None:  # noqa: ANN401 - as above
+    with formatter.section("Examples"):
+        for line in EXAMPLES[command]:
+            formatter.write(f"{' ' * formatter.current_indent}{line}\n")
 
 
 def _refuse_repeated(command: Any, ctx: Any, args: Sequence[str]) -> None:  # noqa: ANN401 - as above
@@ -94,7 +108,7 @@ ConfigFile = Annotated[
     typer.Argument(
         metavar="CONFIG",
         show_default=False,
-        help="Python file with get_config(), a PyTorch-BigGraph config, or JSON (config.json of a checkpoint).",
+        help="Config in Python, TOML, YAML or JSON, for example that of PyTorch-BigGraph.",
     ),
 ]
 Overrides = Annotated[
@@ -112,8 +126,8 @@ OutputFolder = Annotated[
         "--output",
         "-o",
         metavar="DIR",
-        help="Output directory, or a URL (s3://bucket/result) to copy it to [default: results/CONFIG-CANDIDATES-FILTER-"
-        "DIGEST].",
+        help="Output directory, or a URL (s3://bucket/result) to copy it to [default: a new folder in results/, named "
+        "after the config].",
     ),
 ]
 Workers = Annotated[
@@ -121,7 +135,7 @@ Workers = Annotated[
     typer.Option(
         "--workers",
         metavar="N",
-        help="Local processes [default: one per GPU; without a GPU, up to one per core]. Changes no result.",
+        help="Local processes [default: one per GPU; without a GPU, up to one per core]. Does not change the results.",
     ),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Device to compute on.")]

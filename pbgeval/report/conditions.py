@@ -75,7 +75,7 @@ def title_of(document: Mapping[str, Any]) -> str:
     if "diagnostics" not in document:
         return f"{edges_told(document)}, {_filter(document)}"
     spread = candidates_of(document)
-    against = f"each ranked against {spread}, the true entity included" if spread else "no queries"
+    against = spread.replace(" candidates", " candidates per query", 1) if spread else "no queries"
     return f"{edges_told(document)}, {_filter(document)}, {against}"
 
 

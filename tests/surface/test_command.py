@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Collection
@@ -89,6 +90,19 @@ COMMANDS = ("", *typer.main.get_command(app).commands)  # type: ignore[attr-defi
 def test_help_fits_80_columns_whole(command: str, tmp_path: Path) -> None:
     lines = run_main(*command.split(), "--help", cwd=tmp_path).printed.splitlines()
     assert [line for line in lines if len(line) > 80 or (line.endswith("...") and "Usage" not in line)] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_ends_with_three_commands_that_can_be_typed(command: str, tmp_path: Path) -> None:
+    lines = run_main(*command.split(), "--help", cwd=tmp_path).printed.splitlines()
+    program = typer.main.get_command(app)
+
+    assert lines[-4] == "Examples:"
+    for line in lines[-3:]:
+        typed, name, *words = shlex.split(line.partition(" > ")[0], comments=True)
+        of_command = program.commands[name]  # type: ignore[attr-defined]
+        assert (typed, name) == ("kgeval-dist", command or name)
+        assert of_command.make_parser(typer.Context(of_command)).parse_args(args=words)[1] == [], line
 
 
 def test_the_bare_command_prints_its_help(tmp_path: Path) -> None:
@@ -174,7 +188,7 @@ def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> No
             figures = [of[f"{side}.{key}"] for of in (metrics, errors) if f"{side}.{key}" in of]
             assert cell == " ± ".join(f"{figure:.{num_decimals}f}" for figure in figures)
     assert [f"{metrics['both.loss']:,.2f}", "–", "–"] == rows["loss"]
-    assert "50 edges, unfiltered, each ranked against 6 to 10 candidates" in done.out
+    assert "50 edges, unfiltered, 6 to 10 candidates per query" in done.out
     assert done.out.endswith(
         "output: summary.json, metrics.json, run.json, buckets.csv, rank_histogram.csv, relations.csv, metrics.jsonl, "
         "ranks\n"

@@ -214,7 +214,7 @@ def test_relation_queries_have_a_range_of_candidates_of_their_own(tmp_path: Path
     shown, of_sides = repr(Report.read(tmp_path / "output")), document["diagnostics"]
 
     ends = [f"{of_sides[side]['num_candidates'][end]:,}" for side in ("both", "relation") for end in ("min", "max")]
-    told = "against {} to {} candidates (relations: {} to {}), the true entity included".format(*ends)
+    told = "{} to {} candidates per query (relations: {} to {})".format(*ends)
     assert told in " ".join(shown.split())
     alone, queries = (of_sides["relation"][f"num_queries{of}"] for of in ("_without_competitors", ""))
     assert alone > 0
