@@ -50,7 +50,8 @@ class Shown:
     def column(self, table: str, at: int) -> list[str]:
         """Return the texts of a column, of the rows that are shown."""
         cells = f"[...document.getElementById('{table}').tBodies[0].rows].filter(row => !row.hidden)"
-        return self.page.evaluate(f"{cells}.map(row => row.cells[{at}].textContent.trim())")
+        texts: list[str] = self.page.evaluate(f"{cells}.map(row => row.cells[{at}].textContent.trim())")
+        return [text.replace("\u00a0", " ") for text in texts]
 
 
 Show = Callable[..., Shown]

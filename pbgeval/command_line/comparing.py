@@ -134,7 +134,8 @@ def _text_of(found: Comparison | ManyRuns, form: str) -> str:
     if isinstance(found, Comparison) and form == "svg":
         raise ConfigError("--format svg: the diagram is of more than two runs, or of runs with names (NAME=RUN)")
     if form in ("html", "svg"):
-        from pbgeval.report.page import comparison_page, many_runs_page, svg_of
+        from pbgeval.report.comparison_pages import comparison_page, many_runs_page
+        from pbgeval.report.page import svg_of
 
         if form == "svg" and not isinstance(found, Comparison):
             return svg_of(diagram_of(found))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 
-from pbgeval.metrics.paired import Difference
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves
 from pbgeval.notation import grouped
 from pbgeval.report.figures import Z, capital, number, rounded, short_title, text_of
@@ -60,6 +58,17 @@ class Line:
     has_dots: bool = False
 
 
+@frozen
+class Label:
+    """The name of a line or of bars, beside them, in the picture's own coordinates."""
+
+    kind: int  # the end of its class of CSS
+    text: str
+    x: float
+    y: float
+    anchor: str  # start, middle, end: which part of the text stands at x
+
+
 @frozen(eq=False)
 class Chart:
     """What is drawn, and the words beside it."""
@@ -72,6 +81,7 @@ class Chart:
     ramp: Sequence[str] = ()  # lowest, middle and highest value of the colors of a map
     boxes: Sequence[Box] = ()
     lines: Sequence[Line] = ()
+    labels: Sequence[Label] = ()
     note: str = ""
     style: str = "chart"
 
@@ -140,8 +150,73 @@ def counted(label: str, names: Sequence[str], start: float, end: float, room: fl
     )
 
 
-def _kinds(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((f"bar-{kind}", name) for kind, name in enumerate(names))
+# Names beside lines and bars, so that nobody has to match colors.
+
+LETTER_WIDTH = 10.5  # of a letter on a phone
+_ABOVE, _BELOW = 8.0, 20.0  # from a line to the foot of its name
+
+
+def line_labels(names: Sequence[str], lines: Sequence[Line], x: Axis, y: Axis, at: float) -> list[Label]:
+    """Return the name of each line near a place, where the other lines leave most room.
+
+    The highest line has its name above it and the lowest one below it.
+
+    Args:
+        names: of the lines.
+        lines: the same points across for all of them.
+        x: the axis across.
+        y: the axis upwards.
+        at: the place, a value of the axis across.
+    """
+    heights = {kind: value for kind, line in enumerate(lines) if (value := _nearest(line, at)) is not None}
+    ranked = sorted(heights, key=lambda kind: -heights[kind])
+    labels = []
+    for place, kind in enumerate(ranked):
+        above = heights[ranked[place - 1]] - heights[kind] if place else math.inf
+        below = heights[kind] - heights[ranked[place + 1]] if place + 1 < len(ranked) else math.inf
+        is_above = place == 0 or above > below
+        width, start = LETTER_WIDTH * len(names[kind]), x.at(at)
+        anchor = "end" if start + width > x.end or (is_above and start - width >= x.start) else "start"
+        left, right = (start - width, start) if anchor == "end" else (start, start + width)
+        covered = [value for of, value in lines[kind].points if value is not None and left - 1 <= x.at(of) <= right + 1]
+        ends = [y.at(value) for value in (*covered, heights[kind])]
+        labels.append(Label(kind, names[kind], start, min(ends) - _ABOVE if is_above else max(ends) + _BELOW, anchor))
+    return labels
+
+
+def _nearest(line: Line, at: float) -> float | None:
+    known = [(abs(x - at), value) for x, value in line.points if value is not None]
+    return min(known)[1] if known else None
+
+
+def _widest_gap(lines: Sequence[Line]) -> float:
+    """Return where the lines are farthest apart."""
+
+    def gap(column: Sequence[tuple[float, float | None]]) -> float:
+        heights = sorted(value or 0.0 for _, value in column)
+        return min((high - low for low, high in pairwise(heights)), default=0.0)
+
+    columns = list(zip(*(line.points for line in lines), strict=True))
+    return float(max(columns, key=gap)[0][0])
+
+
+def bar_labels(names: Sequence[str], boxes: Sequence[Box], x: Axis, y: Axis) -> list[Label]:
+    """Return the name of each kind of bars, above the bar that stands out most from its neighbors."""
+    bars = [(int(box.style[-1]), (x.at(box.x[0]) + x.at(box.x[1])) / 2, y.at(box.y[1])) for box in boxes]
+    labels: list[Label] = []
+    for kind, name in enumerate(names):
+        half = LETTER_WIDTH * len(name) / 2
+        places = []
+        for of, middle, top in bars:
+            center = max(middle, x.start + half)
+            others = [height for _, place, height in bars if abs(place - center) < half]
+            is_free = all(abs(label.x - center) > half + LETTER_WIDTH * len(label.text) / 2 for label in labels)
+            if of == kind and is_free and others:
+                places.append((min(others) - top, -min(others), center))
+        if places:
+            _, height, center = max(places)
+            labels.append(Label(kind, name, center, -height - _ABOVE, "middle"))
+    return labels
 
 
 # Rows of rank_histogram.csv -> how ranks are distributed, on a logarithmic axis.
@@ -199,13 +274,15 @@ def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
         for at, (left, width) in enumerate(bins)
         for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True))
     ]
+    x = decades("rank of the true entity", float(edges[-1]))
+    y = linear("share of queries", 0.0, max(float(share_B.max()) for share_B in shares))
     return Chart(
         title="How the ranks are distributed",
         description=f"Histogram of {rank_type} ranks on a logarithmic axis; the table below has the numbers",
-        x=decades("rank of the true entity", float(edges[-1])),
-        y=linear("share of queries", 0.0, max(float(share_B.max()) for share_B in shares)),
-        legend=_kinds(of.side for of in sides),
+        x=x,
+        y=y,
         boxes=boxes,
+        labels=bar_labels([of.side for of in sides], boxes, x, y),
     )
 
 
@@ -214,16 +291,18 @@ def cumulative_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     x = decades("k", float(bin_edges(sides)[-1]))
     logs = np.append(np.arange(0.0, x.high, 1 / _POINTS_PER_DECADE), x.high)
     ranks = np.nextafter(10.0**logs * (1 + 1e-12), np.inf)  # an integer that the power misses by rounding counts
+    y = linear("share of queries ranked at most k", 0.0, 1.0)
+    lines = [
+        Line(kind, tuple(zip(logs.tolist(), (of.num_below(ranks) / of.count_K.sum()).tolist(), strict=True)))
+        for kind, of in enumerate(sides)
+    ]
     return Chart(
         title="Hits at every k",
         description=f"Share of queries whose {rank_type} rank is at most k; the table below has the numbers",
         x=x,
-        y=linear("share of queries ranked at most k", 0.0, 1.0),
-        legend=_kinds(of.side for of in sides),
-        lines=[
-            Line(kind, tuple(zip(logs.tolist(), (of.num_below(ranks) / of.count_K.sum()).tolist(), strict=True)))
-            for kind, of in enumerate(sides)
-        ],
+        y=y,
+        lines=lines,
+        labels=line_labels([of.side for of in sides], lines, x, y, _widest_gap(lines)),
     )
 
 
@@ -359,102 +438,6 @@ def bucket_table(rows: Sequence[Row], key: str) -> DataTable:
     )
 
 
-# Differences by relation -> a dot with its whisker for each.
-
-_ROW = 24.0  # of one relation
-_LETTER, _LETTERS = 10.5, 22  # the width of a letter, and how many a name has
-_WIDER = 80.0  # than other charts
-_LETTER_OF_GROUP = re.compile(r"[a-z]|\(\d+\)")
-
-
-def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Chart:
-    """Return the differences in a metric with their 95% intervals, the largest at the top.
-
-    Args:
-        metric: what is compared, in words.
-        rows: the name of each relation and its difference.
-    """
-    rows = sorted(rows, key=lambda row: -row[1].difference)
-    names = [_clipped_name(name) for name, _ in rows]
-    left = 24.0 + _LETTER * max(map(len, names))
-    y = counted("", names, _ROW, _ROW * (len(rows) + 1), _ROW)
-    ends = [0.0, *(end for _, of in rows for end in (of.difference, of.low, of.high) if end is not None)]
-    x = linear("B − A, with 95% intervals", min(ends), max(ends), left, WIDTH + _WIDER - RIGHT)
-    zero = [value for value, _ in x.ticks].index(0.0)
-    lines = [Line("zero", ((0.0, y.low), (0.0, y.high)))]
-    kinds = {0: "significant", 2: "not significant"}  # line styles
-    for kind in kinds:
-        of_kind = [(at, of) for at, (_, of) in enumerate(rows) if of.is_significant == (kind == 0)]
-        known = [(of.low, of.high, at) for at, of in of_kind if of.low is not None and of.high is not None]
-        lines += [
-            Line(kind, [point for low, high, at in known for point in ((low, at), (high, at), (0.0, None))]),
-            Line(kind, [point for at, of in of_kind for point in ((of.difference, at), (0.0, None))], has_dots=True),
-        ]
-    return Chart(
-        title=f"Difference in {metric} by relation",
-        description=f"B − A in {metric} by relation, with 95% intervals; the table has the numbers",
-        x=evolve(x, ticks=x.ticks[zero % 2 :: 2]),  # a phone has room for half of them
-        y=y,
-        legend=[(f"bar-{kind}", name) for kind, name in kinds.items()],
-        lines=lines,
-    )
-
-
-# Any number of runs -> a dot for each, and a bar for each set of runs that do not differ.
-
-
-@frozen
-class Member:
-    """A run, or a group of runs, in a diagram."""
-
-    name: str
-    value: float
-    letters: str  # shared with those that do not differ
-
-
-def critical_difference_chart(metric: str, members: Sequence[Member]) -> Chart:
-    """Return the critical-difference diagram of Demšar (2006): bars join runs that do not differ significantly.
-
-    Args:
-        metric: what is compared, in words.
-        members: the best first.
-    """
-    letters = [letters_of(of.letters) for of in members]
-    joined = {
-        letter: [of.value for of, its in zip(members, letters, strict=True) if letter in its]
-        for letter in dict.fromkeys(letter for its in letters for letter in its)
-    }
-    bars = {letter: sorted(values) for letter, values in joined.items() if len(values) > 1}
-    names = [*(_clipped_name(of.name) for of in members), *bars]
-    y = counted("", names, _ROW, _ROW * (len(names) + 1), _ROW)
-    values = [of.value for of in members]
-    x = linear(metric, min(values), max(values), 24.0 + _LETTER * max(map(len, names)), WIDTH + _WIDER - RIGHT)
-    dots = [point for at, value in enumerate(values) for point in ((value, float(at)), (0.0, None))]
-    lines = [Line(0, dots, has_dots=True)]
-    for at, of_bar in enumerate(bars.values(), len(members)):
-        lines.append(Line(2, [(value, float(at)) for value in of_bar], has_dots=True))
-    return Chart(
-        title=f"Which runs differ in {metric}",
-        description=f"Critical-difference diagram of the {metric}: "
-        + "; ".join(f"{of.name} {of.value:.4f} {of.letters}".rstrip() for of in members),
-        x=evolve(x, ticks=x.ticks[::2]),  # a phone has room for half of them
-        y=y,
-        legend=[("bar-0", "run"), ("bar-2", "runs that do not differ significantly")],
-        lines=lines,
-    )
-
-
-def letters_of(text: str) -> list[str]:
-    """Return the letters of a group: a to z, then (27), (28), ..."""
-    return _LETTER_OF_GROUP.findall(text)
-
-
-def _clipped_name(name: str) -> str:
-    """Return a name that fits beside a chart; names often differ at their end."""
-    half = _LETTERS // 2
-    return name if len(name) <= _LETTERS else f"{name[: half - 1]}…{name[-half:]}"
-
-
 # Curves of a training run -> the levels and the gap before and after each visit.
 
 
@@ -465,21 +448,23 @@ MAX_POINTS = 10_000  # of all of them
 def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
     """Return the means before and after each pass, their gap with its interval, and the visits to each bucket."""
     name, rows = TRAINING_METRICS[curves.metric], curves.passes
-    x = counted("epoch", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
+    x = counted("pass", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
     series = {
-        "held-out edges, before": [_finite(row.before) for row in rows],
-        "held-out edges, after": [_finite(row.after) for row in rows],
-        "training edges, after": [_finite(row.training) for row in rows],
+        "held-out, before": [_finite(row.before) for row in rows],
+        "held-out, after": [_finite(row.after) for row in rows],
+        "training, after": [_finite(row.training) for row in rows],
     }
     shown = {label: values for label, values in series.items() if any(value is not None for value in values)}
     known = [value for values in shown.values() for value in values if value is not None]
+    y = linear(name, min(known, default=0.0), max(known, default=1.0))
+    lines = [Line(kind, tuple(enumerate(values)), has_dots=True) for kind, values in enumerate(shown.values())]
     levels = Chart(
         title=f"{capital(name)} before and after each pass",
         description=f"{name} of held-out edges before and after each pass; the table has the numbers",
         x=x,
-        y=linear(name, min(known, default=0.0), max(known, default=1.0)),
-        legend=_kinds(shown),
-        lines=[Line(kind, tuple(enumerate(values)), has_dots=True) for kind, values in enumerate(shown.values())],
+        y=y,
+        lines=lines,
+        labels=line_labels([*shown], lines, x, y, len(rows) - 1.0),
     )
     gaps = [_finite(row.gap) for row in rows]
     halves = [Z * (_finite(row.gap_error) or 0.0) for row in rows]
@@ -518,10 +503,9 @@ def _visits(curves: Curves, x: Axis) -> Chart:
         description=f"{name} of held-out edges of {which} before and after each visit",
         x=x,
         y=linear(name, min(known, default=0.0), max(known, default=1.0)),
-        legend=[("bar-0", "one line per bucket")],
         lines=lines,
-        note="A line steps up while its bucket is trained. If it falls back until the next visit, training overfits to "
-        "buckets.",
+        note="Each line is a bucket. It steps up while the bucket is trained. If it falls back until the next visit, "
+        "training overfits to buckets.",
     )
 
 

@@ -255,7 +255,7 @@ def difference_tiles(comparison: Comparison) -> list[Tile]:
         a, b, difference, interval = cells_of(of, decimals_of_table([of]))
         better = "B" if of.difference * of.direction > 0 else "A"
         told = f"{better} is significantly better" if of.is_significant else "no significant difference"
-        told += "" if of.p_holm is None else f" (p {probability(of.p_holm)}, corrected for all metrics)"
+        told += "" if of.p_holm is None else f" (corrected p\u00a0{probability(of.p_holm)})".replace("< ", "<\u00a0")
         interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
         title = short_title(f"both.{of.metric}") + (" (lower is better)" if of.direction < 0 else "")
         tiles.append(Tile(title, difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,13 @@ def text_of(key: str, value: float | None) -> str:
     return UNDEFINED if value is None else number(key, value)
 
 
+def short_text_of(key: str, value: float | None) -> str:
+    """Return a metric as `text_of` does, with a decimal less: for groups of few queries."""
+    if value is None or isinstance(value, int):
+        return text_of(key, value)
+    return rounded(value, 1 if key.endswith(("mean_rank", "loss")) else 3)
+
+
 def _exact(value: float | None) -> str:
     """Return a figure with as many digits as a reader may want to copy."""
     return UNDEFINED if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
@@ -157,7 +164,9 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
     rows = [(key, *(_exact(values.get(key)) for values in columns.values())) for key in keys]
     note = "By query key and by relation: macro averages that give every key or every relation the same weight."
     note = note if macro.keys() & columns.keys() else ""
-    return DataTable("Every metric", ("metric", *columns), fitting(rows, MAX_BYTES_OF_OTHERS), note, "every-metric")
+    shown = fitting(rows, MAX_BYTES_OF_OTHERS)
+    wide = columns.keys() - {"value", "standard error"}
+    return DataTable("Every metric", ("metric", *columns), shown, note, "every-metric", wide=wide)
 
 
 def edge_paths_of(document: Mapping[str, Any]) -> DataTable:
@@ -207,7 +216,8 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
         f"{half['mrr_share']:.1%} of MRR.\nQueries are grouped by the training edges of their answer or known entity, "
         "in all or (+ relation) with the query's relation.\nWith β, queries weigh (1 + training edges) to the power −β."
     )
-    return [DataTable(POPULARITY_TITLE, heads, rows, note, "popularity", "ll" + "r" * (len(heads) - 2))]
+    wide = [name for name in heads if name.endswith("macro") or name == "of MRR"]
+    return [DataTable(POPULARITY_TITLE, heads, rows, note, "popularity", "ll" + "r" * (len(heads) - 2), wide=wide)]
 
 
 def topk_of(document: Mapping[str, Any]) -> list[DataTable]:
@@ -254,16 +264,26 @@ def _training_edges(row: Mapping[str, Any]) -> str:
     return f"{row['at_least']:,}" + (f" to {row['at_most']:,}" if row["at_most"] else "")
 
 
-def breakdowns_of(report: Result) -> list[DataTable]:
-    """Return the tables of breakdowns, each with its most frequent groups first where not all fit."""
+def breakdowns_of(report: Result, tell: Callable[[str, float | None], str] = text_of) -> list[DataTable]:
+    """Return the tables of breakdowns, each with its most frequent groups first where not all fit.
+
+    Args:
+        report: with the rows of its tables.
+        tell: a metric's key and value -> its text.
+    """
     return [
-        _breakdown(name, rows, report.document["headline"])
+        _breakdown(name, rows, report.document["headline"], tell)
         for name, file in BREAKDOWN_FILES.items()
         if (rows := report.rows.get(file.removesuffix(".csv")))
     ]
 
 
-def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
+def _breakdown(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    headline: str,
+    tell: Callable[[str, float | None], str] = text_of,
+) -> DataTable:
     # Columns of groups that are worth their width: neither one value in all rows, nor the ids of distinct names
     num_values = {group: len({row[group] for row in rows}) for group in GROUP_COLUMNS[name] if group in rows[0]}
     first, *others = num_values
@@ -280,23 +300,27 @@ def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
     if name == "relation" and count in rows[0]:
         rows = sorted(rows, key=lambda row: -(row[count] or 0))
     columns = [groups[0], *shown, *groups[1:]] if name == "relation" else [*groups, *shown]  # for phones
-    cells = ((_cell(column, row.get(column)) for column in columns) for row in rows)
+    cells = ((_cell(column, row.get(column), tell) for column in columns) for row in rows)
     fit = fitting(map(tuple, cells), MAX_BYTES.get(name, MAX_BYTES_OF_OTHERS))
     title, what = _GROUPS[name]
+    titles = tuple(_HEADS[column] if column in _HEADS else short_title(column) for column in columns)
+    hits = sorted((of for of in titles if of.startswith("hits@")), key="hits@10".__eq__)[-1:]  # this, or the last
+    narrow = {titles[0], "queries", "MRR", *hits, *([] if name == "relation" else map(_HEADS.get, groups))}
     return DataTable(
         title,
-        tuple(_HEADS[column] if column in _HEADS else short_title(column) for column in columns),
+        titles,
         fit,
         left_out(len(fit), len(rows), what, BREAKDOWN_FILES[name]),
         f"by-{name.replace('_', '-')}",
         "".join("l" if column in groups and column != "relation_id" else "r" for column in columns),
+        wide=[of for of in titles if of not in narrow],
     )
 
 
-def _cell(column: str, value: Any) -> str:  # noqa: ANN401 (a name or a figure)
+def _cell(column: str, value: Any, tell: Callable[[str, float | None], str] = text_of) -> str:  # noqa: ANN401 (any)
     if column == "entity_side":
         return {"lhs": "left", "rhs": "right"}.get(value, str(value))
-    return str(value) if column in _HEADS or isinstance(value, str) else text_of(column, value)
+    return str(value) if column in _HEADS or isinstance(value, str) else tell(column, value)
 
 
 def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
@@ -375,21 +399,27 @@ _EDGES = {
 
 
 def diagnostics_of(document: Mapping[str, Any]) -> DataTable:
-    """Return a row per diagnostic, a column per side."""
+    """Return a row per diagnostic that is not zero on all sides, a column per side."""
     diagnostics = document["diagnostics"]
     sides = [side for side in SHOWN_SIDES if side in diagnostics]
     found = [{**diagnostics[side], **diagnostics[side]["num_candidates"]} for side in sides]
-    return DataTable(
-        "Candidates and ties",
-        ("queries", *sides),
-        [
-            (name, *(_count(of_side.get(key)) for of_side in found))
-            for key, name in _DIAGNOSTICS.items()
-            if any(key in of_side for of_side in found)
-        ],
-        "The true entity counts as one of its candidates.",
-        "diagnostics",
-    )
+    rows = [
+        (name, *((_share if key == "tied_share" else _count)(of_side.get(key)) for of_side in found))
+        for key, name in _DIAGNOSTICS.items()
+        if any(key in of_side and of_side[key] != 0 for of_side in found)
+    ]
+    note = "The true entity counts as one of its candidates. What is zero is left out."
+    return DataTable("Candidates and ties", ("queries", *sides), rows, note, "diagnostics")
+
+
+def ties_told(document: Mapping[str, Any]) -> str:
+    """Return how many queries have ties, where these change no figure that is shown; else nothing."""
+    ties, diagnosis = ties_of(document), (document.get("diagnostics") or {}).get("both") or {}
+    if not ties.rows or any(len({*cells}) > 1 for _, *cells in ties.rows):
+        return ""
+    tied, queries = diagnosis.get("num_tied_queries"), diagnosis.get("num_queries")
+    share = f" {tied:,} of {queries:,} queries have ties." if tied is not None and queries else ""
+    return f"Ties do not matter: optimistic, realistic and pessimistic figures are the same.{share}"
 
 
 def ties_of(document: Mapping[str, Any]) -> DataTable:
@@ -420,6 +450,10 @@ def edges_of(document: Mapping[str, Any]) -> DataTable:
     unknown = any(count == UNDEFINED for _, count in rows)
     note = f"{UNDEFINED}: unknown, because the config has no train_paths." if unknown else ""
     return DataTable("Repeated and leaked edges", ("edges", "number"), rows, note, "edges")
+
+
+def _share(value: float | None) -> str:
+    return UNDEFINED if value is None else "0" if not value else f"{max(value, 0.0001):.2%}"
 
 
 def _count(value: float | None) -> str:
@@ -456,6 +490,7 @@ def origin_of(report: Result, meanings: Mapping[str, str]) -> list[DataTable]:
             "Every setting that can change a number. Lists that are too long for this table are in metrics.json.",
             "settings",
             "lll",
+            wide=["meaning"],
         ),
         DataTable("Digests of the data", ("data", "digest"), data, anchor="data", kinds="ll"),
         DataTable("The run", ("run", "value"), run, anchor="run", kinds="ll"),

@@ -9,8 +9,9 @@ from attrs import asdict, frozen
 
 from pbgeval.metrics.names import UnknownMetricError, split
 from pbgeval.metrics.paired import Difference
-from pbgeval.report.charts import Chart, Member, critical_difference_chart, letters_of
+from pbgeval.report.charts import Chart
 from pbgeval.report.comparison import cells_of, decimals_of_table, probability, usual_decimals
+from pbgeval.report.comparison_charts import Member, critical_difference_chart, letters_of
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, rounded, short_title
 from pbgeval.report.run_overlap import PERSISTENCE, Overlap
 from pbgeval.report.tables import (
@@ -290,13 +291,19 @@ def diagram_of(found: ManyRuns) -> Chart:
     return critical_difference_chart(_title(metric), members)
 
 
+def equals_of_best(found: ManyRuns, metric: str) -> list[str]:
+    """Return the runs that do not differ significantly from the best one."""
+    (_, best), *others = found.ranked(metric)
+    return [group.name for group, of in others if {*letters_of(of.letters)} & {*letters_of(best.letters)}]
+
+
 def many_tiles(found: ManyRuns) -> list[Tile]:
     """Return the best run by MRR, hits and mean rank, or by the first metrics."""
     metrics = [of.metric for of in found.groups[0].figures]
     tiles = []
     for metric in [name for name in LARGE if name in metrics] or metrics[: len(LARGE)]:
         (best, figure), *others = found.ranked(metric)
-        equal = [group.name for group, of in others if {*letters_of(of.letters)} & {*letters_of(figure.letters)}]
+        equal = equals_of_best(found, metric)
         told = f"not significantly better than {listed(equal)}" if equal else "significantly better than all others"
         title = _title(metric) + (" (lower is better)" if figure.direction < 0 else "")
         tiles.append(

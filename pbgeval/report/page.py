@@ -20,20 +20,17 @@ from attrs import evolve, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError, raise_first, required
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
-from pbgeval.metrics.student import ERROR_RATE
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, both_names, pbg_name, read_curves
 from pbgeval.report.charts import (
     Chart,
     bucket_table,
     cumulative_chart,
-    difference_chart,
     distribution_table,
     heat_map,
     ranks_by_side,
     share_chart,
     training_charts,
 )
-from pbgeval.report.comparison import Comparison, comparison_tables, difference_tiles, relations_to_show
 from pbgeval.report.conditions import cautions_of, interval_name, tags_of, title_of, warnings_of
 from pbgeval.report.figures import (
     POPULARITY_TITLE,
@@ -50,12 +47,12 @@ from pbgeval.report.figures import (
     name_of,
     origin_of,
     popularity_of,
-    short_title,
+    short_text_of,
     ties_of,
+    ties_told,
     tiles_of,
     topk_of,
 )
-from pbgeval.report.many_runs import ManyRuns, diagram_of, many_tables, many_tiles
 from pbgeval.report.report import Report
 from pbgeval.report.summary import sentence_of
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
@@ -282,7 +279,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     if report is None:
         assert curves is not None  # as `Source` says
         finished = sum(row.is_finished for row in curves.passes)
-        section = _visits(curves)
+        section, (lead, *verdict) = _visits(curves), verdicts_of(curves)
         return Page(
             "Training monitor",
             name,
@@ -290,7 +287,8 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
             [plural(finished, "pass", "passes"), plural(len(curves.teeth), "bucket")],
             training_tiles(curves),
             [evolve(section, shown=section.shown[1:])],  # the verdict stands above the figures
-            _verdict(curves),
+            Notice(verdict, _tone(curves)) if verdict else None,
+            lead=lead,
         )
     sections = _evaluation(report, metric, meanings or {})
     if curves is not None:
@@ -308,71 +306,6 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     )
 
 
-def comparison_page(comparison: Comparison) -> Page:
-    """Return the page of two runs, whose results are read again for their names."""
-    a, b = Report.read(comparison.a), Report.read(comparison.b)
-    names = [name_of(report).partition(" on ")[0] for report in (a, b)]
-    has_one_name = Path(comparison.a).name == Path(comparison.b).name
-    folders = [clipped(of if has_one_name else Path(of).name) for of in (comparison.a, comparison.b)]
-    models, data = names if names[0] != names[1] else folders, name_of(a).partition(" on ")[2]
-    title = f"{models[1]} compared with {models[0]}" + (f" on {data}" if data else "")
-    tags = [
-        f"A: {folders[0]} ({comparison.a_model})",
-        f"B: {folders[1]} ({comparison.b_model})",
-        f"{comparison.num_queries:,} queries",
-        "filtered" if comparison.filter == "filtered" else "unfiltered",
-        f"{comparison.rank_type} ranks",
-    ]
-    whole, *by_relation = comparison_tables(comparison)
-    note = (
-        "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
-        f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not "
-        "corrected. A dash: too few queries for an interval. Figures are of these runs; retrained models may differ."
-    )
-    # Beside the chart is room for one p.
-    whole = evolve(without(whole, ["p"]), title="All metrics", note=" ".join([note, *comparison.told_conditions]))
-    shown: list[DataTable | Chart] = [whole]
-    sections = [Section("differences", "Differences between the runs", shown, layout="roomy")]
-    for table in by_relation:
-        at, relations = relations_to_show(comparison)
-        drawn = [(of.relation, of.differences[at]) for of in relations]
-        drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
-        shown.append(difference_chart(short_title(f"both.{comparison.differences[at].metric}"), drawn))
-        sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
-    runs = [
-        ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a.document))),
-        ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b.document))),
-    ]
-    table = DataTable("The runs", ("run", "model", "folder", "conditions"), runs, kinds="llll")
-    sections.append(Section("origin", "Provenance", [table], layout="wide"))
-    return Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
-
-
-def many_runs_page(found: ManyRuns) -> Page:
-    """Return the page of any number of runs."""
-    figures, *others = many_tables(found)
-    tags = [
-        f"{len(found.groups)} models" if any(len(of.runs) > 1 for of in found.groups) else f"{len(found.groups)} runs",
-        f"{found.num_queries:,} queries",
-        "filtered" if found.filter == "filtered" else "unfiltered",
-        f"{found.rank_type} ranks",
-    ]
-    runs = [
-        (group.name, model, folder)
-        for group in found.groups
-        for model, folder in zip(group.models, group.runs, strict=True)
-    ]
-    origin = DataTable("The runs", ("run", "model", "folder"), runs, kinds="lll")
-    sections = [
-        Section("metrics", "All metrics", [evolve(figures, title="All metrics"), diagram_of(found)], layout="wide"),
-        *(Section(of.anchor, of.title, [of], sortable=True, layout="wide") for of in others),
-        Section("origin", "Provenance", [origin], layout="wide"),
-    ]
-    names = [group.name for group in found.groups]
-    title = f"{clipped(names[0])} and {plural(len(names) - 1, 'other')} compared" if names[1:] else clipped(names[0])
-    return Page("Comparison", clipped(", ".join(names)), title, tags, many_tiles(found), sections)
-
-
 def _visits(curves: Curves) -> Section:
     table = passes_of(curves)
     of_training = (
@@ -386,13 +319,17 @@ def _visits(curves: Curves) -> Section:
     return Section(
         "gap",
         "Before and after each visit",
-        (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip())),
+        (
+            Notice(verdicts_of(curves), _tone(curves)),
+            *training_charts(curves),
+            evolve(table, note=f"{means} {table.note}".strip()),
+        ),
         sortable=True,
     )
 
 
-def _verdict(curves: Curves) -> Notice:
-    return Notice(verdicts_of(curves), "warning" if curves.is_bad else "good" if curves.is_sound else "neutral")
+def _tone(curves: Curves) -> str:
+    return "warning" if curves.is_bad else "good" if curves.is_sound else "neutral"
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
@@ -402,10 +339,13 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     if "metrics" not in document:
         return [origin]
     warnings, headline, table = warnings_of(document), document["headline"], headline_of(document)
+    ties = ties_told(document)
     sides = (
         "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
         f"{' Relation: the relation is hidden.' if 'relation' in table.columns else ''}"
     )
+    candidates = _with_rows(diagnostics_of(document)) if document["complete"] else []
+    candidates = [evolve(of, note=f"{of.note} {ties}".strip()) for of in candidates]
     sections = [
         Section("warnings", WARNINGS, [Notice(warnings)] if warnings else (), layout="wide"),
         Section(
@@ -413,7 +353,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
             f"Metrics, {headline} ranks",
             (
                 evolve(table, note=f"{sides} {table.note}".strip()),
-                *_with_rows(ties_of(document)),
+                *(candidates if ties else _with_rows(ties_of(document))),
             ),
             _with_rows(edge_paths_of(document), every_metric(document)),
         ),
@@ -423,18 +363,14 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
         charts = (share_chart(ranks, headline), cumulative_chart(ranks, headline)) if ranks else ()
         sections += [
             Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)] if ranks else ()),
-            *_buckets(report, metric),
             *(
                 Section(table.anchor, table.title, [table], sortable=True, layout="wide")
-                for table in breakdowns_of(report)
+                for table in breakdowns_of(report, short_text_of)
             ),
             Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"),
             Section("top-k", "First k candidates", topk_of(document), layout="wide"),
-            Section(
-                "soundness",
-                "Candidates, ties and leakage",
-                _with_rows(diagnostics_of(document), edges_of(document)),
-            ),
+            Section("soundness", "Ties and leakage", [*(() if ties else candidates), *_with_rows(edges_of(document))]),
+            *_buckets(report, metric),
         ]
     return [*sections, origin]
 
@@ -460,8 +396,7 @@ def _buckets(report: Report, metric: str) -> list[Section]:
             raise ConfigError(f"--metric {metric}: expected a column of buckets.csv: {error}") from error
         key = keys[0] if keys else "both."  # not asked for, and the run has other metrics, or none
     chart = heat_map(rows, key)
-    shown: list[Chart | DataTable] = [chart, *_with_rows(bucket_table(rows, key))] if chart else []
-    return [Section("buckets", "Buckets", shown, sortable=True)]
+    return [Section("buckets", "Buckets", [chart], _with_rows(bucket_table(rows, key)))] if chart else []
 
 
 def _progress(document: Mapping[str, Any]) -> str:

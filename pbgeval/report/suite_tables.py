@@ -10,7 +10,8 @@ from typing import Any
 from attrs import asdict, frozen
 
 from pbgeval.errors import ConfigError
-from pbgeval.metrics.names import UnknownMetricError, resolve
+from pbgeval.metrics.names import SCORE_METRICS, UnknownMetricError, resolve
+from pbgeval.metrics.registry import find_metric
 from pbgeval.report.figures import UNDEFINED, Tile, number, short_title
 from pbgeval.report.page import Page, Section
 from pbgeval.report.tables import DataTable
@@ -134,22 +135,44 @@ class SuiteResults:
 
     def page(self) -> Page:
         """Return the page of all results."""
-        table = self.table()
         first = self.metrics[0]
         tiles = [Tile(model, _cell(first, self.average(model, first)), (_title(first),)) for model in self.models]
         runs = [(row.graph, row.model, f"{row.graph}/{row.model}", row.digest) for row in self.rows]
-        origin = DataTable("The runs", ("graph", "model", "folder", "digest"), runs, anchor="runs", kinds="llll")
+        columns = ("graph", "model", "folder", "digest")
+        origin = DataTable("The runs", columns, runs, anchor="runs", kinds="llll", wide=columns[2:])
         return Page(
             "Suite",
             self.name,
-            table.title,
+            self.table().title,
             [self._conditions()],
             tiles,
             [
-                Section("results", "All results", [table], layout="wide"),
+                Section("results", "All results", [self._table_of(key) for key in self.metrics], layout="columns"),
                 Section("origin", "Provenance", [origin], sortable=True, layout="wide"),
             ],
+            lead=self.sentence(),
         )
+
+    def _table_of(self, key: str) -> DataTable:
+        """Return a metric alone: a row for each graph, a column for each model."""
+        by_name = {(row.graph, row.model): row.metrics[key] for row in self.rows}
+        rows = [(graph, *(_cell(key, by_name[graph, model]) for model in self.models)) for graph in self.graphs]
+        average = (AVERAGE, *(_cell(key, self.average(model, key)) for model in self.models))
+        title, better = short_title(key), " (lower is better)" if _direction(key) < 0 else ""
+        anchor = f"results-{self.metrics.index(key)}"
+        return DataTable(f"{title}{better}", ("graph", *self.models), [*rows, average], anchor=anchor)
+
+    def sentence(self) -> str:
+        """Return which model has the best average of the first metric, and on how many graphs it is the best."""
+        key, sign = self.metrics[0], _direction(self.metrics[0])
+        averages = {model: value for model in self.models if (value := self.average(model, key)) is not None}
+        if len(self.models) < 2 or len(averages) < len(self.models):
+            return ""
+        best = max(averages, key=lambda model: sign * averages[model])
+        values = {(row.graph, row.model): sign * (row.metrics[key] or 0.0) for row in self.rows}
+        won = sum(values[graph, best] == max(values[graph, model] for model in self.models) for graph in self.graphs)
+        told = f"{best} has the best {_title(key)} ({_cell(key, averages[best])})"
+        return f"{told} and is best on {won:,} of {plural(len(self.graphs), 'graph')}."
 
     def write(self, output: Path) -> list[Path]:
         """Write JSON, CSV and the page into a folder; return the files.
@@ -165,6 +188,13 @@ class SuiteResults:
         write_atomically(table, to_csv(rows))
         write_atomically(page, self.page().render())
         return paths
+
+
+def _direction(key: str) -> int:
+    """Return 1 where higher is better, and where neither is; else -1."""
+    name = key.rpartition(".")[2]
+    metric = find_metric(name) or next((of for of in SCORE_METRICS if of.name == name), None)
+    return (metric.direction if metric else None) or 1
 
 
 def _title(key: str) -> str:

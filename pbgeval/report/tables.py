@@ -37,6 +37,7 @@ class DataTable:
     kinds: str = field(default=Factory(lambda self: "l" + "r" * (len(self.columns) - 1), takes_self=True))
     # a letter per column: l text, r numbers
     whole_words: Collection[str] = ()  # columns of text whose words the terminal does not break
+    wide: Collection[str] = ()  # columns that a phone hides until they are asked for
 
 
 def fitting(rows: Iterable[Sequence[str]], num_bytes: int) -> tuple[tuple[str, ...], ...]:

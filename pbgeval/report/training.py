@@ -52,9 +52,9 @@ def _about_training_edges(curves: Curves) -> list[str]:
     metric, best, last = TRAINING_METRICS[curves.metric], curves.best, curves.last
     if best is None:
         return [f"Overfitting to training edges: not known, as no finished pass has a {metric} of held-out edges."]
-    told = f"Best pass: {_pass_name(best)} ({_fixed(best.after)}); now {_fixed(last.after)}."
+    told = f"Best pass: {_pass_name(best)} ({metric} {_fixed(best.after)}); now {_fixed(last.after)}."
     if best is last:
-        told = f"Best pass: {_pass_name(best)} ({_fixed(best.after)}), the last one."
+        told = f"Best pass: {_pass_name(best)} ({metric} {_fixed(best.after)}), the last one."
     since = (
         f"since the best pass, {metric} of training edges went from {_fixed(best.training)} to {_fixed(last.training)} "
         f"and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
@@ -70,7 +70,7 @@ def _about_training_edges(curves: Curves) -> list[str]:
         found = f"Overfitting to training edges: undecided, as chance may explain it: {since}."
     else:
         found = f"No overfitting to training edges, but held-out edges got worse: {since}."
-    lines = [f"{told} {found}"]
+    lines = [told, found]
     if curves.fits_training_edges_far_better:
         lines.append(
             f"{metric} of training edges is {_fixed(last.training)}, that of held-out edges {_fixed(last.after)}: the "
@@ -91,6 +91,7 @@ def passes_of(curves: Curves) -> DataTable:
         ESTIMATED if any("±" in row[3] for row in rows) else "",
         "passes",
         "lrrrrrrl",
+        wide=("before", "gap", "generalization", "diverged"),
     )
     # Columns that most runs do not need
     empty = {"training": {UNDEFINED}, "generalization": {UNDEFINED}, "diverged": {"0"}}

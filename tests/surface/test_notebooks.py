@@ -14,7 +14,7 @@ import torch
 from pbgeval import Comparison, EvalConfig, Report, Side, compare, edge_scorer, evaluate, evaluate_triples, read_history
 from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.given import from_ranks
-from pbgeval.report.page import comparison_page
+from pbgeval.report.comparison_pages import comparison_page
 from pbgeval.report.tables import console_of, to_terminal
 from pbgeval.storage.row_files import kept_edges_path
 from tests.kit.commands import lacking, metrics_of, run_main, run_of

@@ -70,7 +70,8 @@ _TABLE = re.compile(r'<table[^>]* aria-label="(.*?)"[^>]*>(.*?)</table>', re.DOT
 def rows_of_table(table: str) -> list[list[str]]:
     """Return the texts of all cells; their end tags are left out."""
     cells = [re.split(r"<t[hd]\b[^>]*>", row)[1:] for row in re.split(r"<tr\b[^>]*>", table)[1:]]
-    return [[unescape(re.sub(r"<[^>]*>", "", cell)).strip("\n") for cell in row] for row in cells]
+    texts = [[unescape(re.sub(r"<[^>]*>", "", cell)).strip("\n") for cell in row] for row in cells]
+    return [[text.replace("\u00a0", " ") for text in row] for row in texts]
 
 
 def page_of(folder: Path, **options: Any) -> Page:
@@ -167,7 +168,7 @@ def test_relations_stand_by_their_number_of_queries_with_the_figures_of_the_tabl
 
     for key, title in (("both.realistic.count", "queries"), ("tail.realistic.mean_reciprocal_rank", "MRR, tail")):
         at = heads.index(title)
-        assert [float(row[key]) for row in expected] == pytest.approx([float(row[at]) for row in rows], abs=5e-5)
+        assert [float(row[key]) for row in expected] == pytest.approx([float(row[at]) for row in rows], abs=5e-4)
 
 
 def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
@@ -331,7 +332,7 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
         ["0.2500", "0.5000", "+0.2500"],
         ["0", "1", "2", "3 (best)"],
     )
-    assert not lacking(page.text, "Bucket overfitting: undecided; more passes are needed.", "one line per bucket")
+    assert not lacking(page.text, "Bucket overfitting: undecided; more passes are needed.", "Each line is a bucket.")
     assert "Training: as many training edges" not in page.text
     errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
     assert [row[3] for row in passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]

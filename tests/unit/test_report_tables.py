@@ -150,7 +150,7 @@ def test_diagnostics_have_counts_in_full_and_shares_in_short() -> None:
     )
     assert tuple(
         rows[name] for name in ("ranked queries", "share of queries with ties", "copies of the true entity excluded")
-    ) == ("7", "0.25", "–")
+    ) == ("7", "25.00%", "–")
 
 
 def test_leakage_that_was_not_checked_is_reported_as_unknown() -> None:

@@ -1,7 +1,8 @@
 "use strict";
 // Tables that can be sorted and searched; without this script they are plain tables. Text is only ever read.
 (() => {
-  const MOST_SHOWN = 200; // rows, until more are asked for
+  const MAX_WHOLE = 20; // rows that are shown at once; of more rows
+  const FIRST_ROWS = 15; // are shown until all are asked for
   const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
   function number(text) {
@@ -24,7 +25,7 @@
     const heads = [...table.tHead.rows[0].cells];
     const textAt = heads.flatMap((head, at) => (head.classList.contains("t") ? [at] : []));
     let rows = [...body.rows];
-    let showAll = false;
+    let showAll = rows.length <= MAX_WHOLE;
     const words = new Map(
       rows.map((row) => [row, textAt.map((at) => row.cells[at].textContent).join("\n").toLowerCase()]),
     );
@@ -35,9 +36,9 @@
       for (const row of rows) {
         const matches = wanted === "" || words.get(row).includes(wanted);
         found += Number(matches);
-        row.hidden = !matches || (!showAll && found > MOST_SHOWN);
+        row.hidden = !matches || (!showAll && found > FIRST_ROWS);
       }
-      const shown = showAll ? found : Math.min(found, MOST_SHOWN);
+      const shown = showAll ? found : Math.min(found, FIRST_ROWS);
       more.hidden = shown === found;
       more.textContent = `Show all ${found.toLocaleString("en")} rows`;
       const of = `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
@@ -83,11 +84,28 @@
       draw();
       search.focus(); // the button goes
     });
+    more.className = "more-rows";
+    table.parentElement.after(more);
     tools.hidden = false;
     draw();
   }
 
-  // A bar behind each value of a column, as long as its share of the largest.
+  // A phone shows the main columns until all are asked for.
+  function hideWideColumns(table) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "more-columns";
+    button.textContent = "Show all columns";
+    button.addEventListener("click", () => {
+      table.classList.remove("compact");
+      button.remove();
+      table.parentElement.focus();
+    });
+    table.classList.add("compact");
+    table.parentElement.after(button);
+  }
+
+  // A bar below each value of a column, as long as its share of the largest.
   function drawBars(head) {
     const cells = [...head.closest("table").tBodies[0].rows].map((row) => row.cells[head.cellIndex]);
     const largest = Math.max(...cells.map((cell) => number(cell.textContent)).filter((value) => value > 0));
@@ -100,5 +118,6 @@
   }
 
   document.querySelectorAll("table[data-tools]").forEach(enhance);
+  document.querySelectorAll("table.has-wide").forEach(hideWideColumns);
   document.querySelectorAll("th.m").forEach(drawBars);
 })();

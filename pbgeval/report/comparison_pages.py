@@ -1,0 +1,208 @@
+"""Comparisons of two runs, and of any number of runs -> their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import evolve
+
+from pbgeval.metrics.paired import Difference
+from pbgeval.metrics.student import ERROR_RATE
+from pbgeval.report.charts import Chart
+from pbgeval.report.comparison import (
+    Comparison,
+    cells_of,
+    comparison_tables,
+    decimals_of_table,
+    difference_tiles,
+    relations_to_show,
+)
+from pbgeval.report.comparison_charts import difference_chart
+from pbgeval.report.conditions import settings_of, tags_of
+from pbgeval.report.figures import LARGE, name_of, rounded, short_title
+from pbgeval.report.many_runs import ManyRuns, diagram_of, equals_of_best, many_tables, many_tiles
+from pbgeval.report.page import Page, Section
+from pbgeval.report.report import Report
+from pbgeval.report.tables import DataTable, clipped, without
+from pbgeval.storage.text import plural
+
+# Two runs
+
+
+def comparison_page(comparison: Comparison) -> Page:
+    """Return the page of two runs, whose results are read again for their names."""
+    a, b = Report.read(comparison.a), Report.read(comparison.b)
+    has_one_name = Path(comparison.a).name == Path(comparison.b).name
+    folders = [clipped(of if has_one_name else Path(of).name) for of in (comparison.a, comparison.b)]
+    names, data = _names(a, b) or folders, name_of(a).partition(" on ")[2]
+    title = f"{names[1]} compared with {names[0]}" + (f" on {data}" if data else "")
+    models = dict.fromkeys([comparison.a_model, comparison.b_model])
+    tags = [
+        *(f"{letter}: {folder}" for letter, folder in zip("AB", folders, strict=True)),
+        *(models if len(models) == 1 else ()),
+        f"{comparison.num_queries:,} queries",
+        "filtered" if comparison.filter == "filtered" else "unfiltered",
+        f"{comparison.rank_type} ranks",
+    ]
+    whole, *by_relation = comparison_tables(comparison)
+    note = (
+        "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
+        f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not "
+        "corrected. A dash: too few queries for an interval. Figures are of these runs; retrained models may differ."
+    )
+    # Beside the chart is room for one p.
+    whole = evolve(without(whole, ["p"]), title="All metrics", note=" ".join([note, *comparison.told_conditions]))
+    shown: list[DataTable | Chart] = [evolve(whole, wide=("A", "B"))]
+    sections = [Section("differences", "Differences between the runs", shown, layout="roomy")]
+    for table in by_relation:
+        at, relations = relations_to_show(comparison)
+        drawn = [(of.relation, of.differences[at]) for of in relations]
+        drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
+        main = comparison.differences[at]
+        shown.append(difference_chart(short_title(f"both.{main.metric}"), main, drawn))
+        table = evolve(table, wide=("queries", "A", "B"))
+        sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
+    rows = [
+        ("A", comparison.a, comparison.a_model, "; ".join(tags_of(a.document))),
+        ("B", comparison.b, comparison.b_model, "; ".join(tags_of(b.document))),
+    ]
+    sections.append(_provenance(("run", "folder", "model", "conditions"), rows))
+    page = Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
+    return evolve(page, lead=sentence_of_two(comparison, names))
+
+
+def _names(*reports: Report) -> list[str]:
+    """Return the models, where they tell the runs apart; a scorer's class does not."""
+    names = [name_of(report).partition(" on ")[0] for report in reports]
+    is_scorer = any(settings_of(report.document).get("comparator") == "scorer" for report in reports)
+    return [] if is_scorer or len({*names}) < len(names) else names
+
+
+def _provenance(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Section:
+    """Return where the runs come from; what all of them share stands below the table."""
+    shared = [name for at, name in enumerate(columns) if len({row[at] for row in rows}) == 1 < len(rows)]
+    first = dict(zip(columns, rows[0], strict=True))
+    note = "".join(f"{name.capitalize()} of all: {first[name]}. " for name in shared).rstrip()
+    table = DataTable("The runs", columns, rows, note, kinds="l" * len(columns))
+    return Section("origin", "Provenance", [without(table, shared)], layout="wide")
+
+
+def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
+    """Return which run is better in MRR, or in the first metric, and what the other metrics say.
+
+    Args:
+        comparison: of A and B.
+        names: of A and of B.
+    """
+    if not comparison.differences:
+        return ""
+    main = _main(comparison.differences)
+    a, b, *_ = cells_of(main, decimals_of_table([main]))
+    is_b = _gain(main) > 0
+    if not main.is_significant:
+        told = [f"{names[0]} and {names[1]} do not differ significantly in {_title(main)} ({a} and {b})"]
+    elif is_b:
+        told = [f"{names[1]} is significantly better than {names[0]} in {_title(main)} ({b} against {a})"]
+    else:
+        told = [f"{names[0]} is significantly better than {names[1]} in {_title(main)} ({a} against {b})"]
+    others = [of for of in comparison.differences if of is not main]
+    agree = [of for of in others if of.is_significant and main.is_significant and (_gain(of) > 0) == is_b]
+    apart = [of for of in others if of.is_significant and of not in agree]
+    for is_of_b in (True, False):
+        found = [of for of in apart if (_gain(of) > 0) == is_of_b]
+        told += [f"{names[is_of_b]} is significantly better in {_titles(found)}"] if found else []
+    told += [f"also in {_titles(agree)}"] if agree else []
+    open_ones = [of for of in others if not of.is_significant]
+    told += [f"no significant difference in {_titles(open_ones)}"] if open_ones and main.is_significant else []
+    return f"{'; '.join(told)}."
+
+
+def _gain(of: Difference) -> float:
+    """Return how much better B is."""
+    return of.difference * of.direction
+
+
+def _main(differences: Sequence[Difference]) -> Difference:
+    return next((of for of in differences if of.metric == LARGE[0]), differences[0])
+
+
+def _title(of: Difference) -> str:
+    return short_title(f"both.{of.metric}")
+
+
+def _titles(found: Sequence[Difference]) -> str:
+    return _joined([_title(of) for of in found])
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Return names as a part of a sentence: a, b and c."""
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
+
+
+# Any number of runs
+
+
+def many_runs_page(found: ManyRuns) -> Page:
+    """Return the page of any number of runs."""
+    figures, *others = many_tables(found)
+    tags = [
+        f"{len(found.groups)} models" if any(len(of.runs) > 1 for of in found.groups) else f"{len(found.groups)} runs",
+        f"{found.num_queries:,} queries",
+        "filtered" if found.filter == "filtered" else "unfiltered",
+        f"{found.rank_type} ranks",
+    ]
+    rows = [
+        (group.name, folder, model)
+        for group in found.groups
+        for model, folder in zip(group.models, group.runs, strict=True)
+    ]
+    shown: list[DataTable | Chart] = [_with_letters(figures), diagram_of(found)]
+    by_anchor = {table.anchor: table for table in others}
+    pairs = [evolve(by_anchor["pairs"], wide=("95% interval", "p", "p, edges", "p, seeds"))] if found.pairs else []
+    sections = [
+        Section("metrics", "All metrics", shown, layout="roomy"),
+        *(Section("differences", table.title, [table], sortable=True, layout="wide") for table in pairs),
+        Section("certainty", "How certain and how alike", [by_anchor["spread"], by_anchor["overlap"]], sortable=True),
+        _provenance(("run", "folder", "model"), rows),
+    ]
+    names = [group.name for group in found.groups]
+    title = f"{clipped(names[0])} and {plural(len(names) - 1, 'other')} compared" if names[1:] else clipped(names[0])
+    page = Page("Comparison", clipped(", ".join(names)), title, tags, many_tiles(found), sections)
+    return evolve(page, lead=sentence_of_many(found))
+
+
+def _with_letters(figures: DataTable) -> DataTable:
+    """Return the table of all metrics with the letters beside the figures, as papers have them."""
+    at_letters = [at for at, name in enumerate(figures.columns) if name == "group"]
+    rows = [
+        [f"{cell} {row[at + 1]}" if at + 1 in at_letters else cell for at, cell in enumerate(row)]
+        for row in figures.rows
+    ]
+    kept = [at for at in range(len(figures.columns)) if at not in at_letters]
+    columns = tuple(figures.columns[at] for at in kept)
+    return evolve(
+        figures,
+        title="All metrics",
+        columns=columns,
+        rows=[[row[at] for at in kept] for row in rows],
+        note=figures.note.replace("Group: two runs that share a letter", "Two runs that share a letter in a column"),
+        kinds="l" + "r" * (len(columns) - 1),
+        wide=[name for name in columns[1:] if name not in ("MRR", "hits@1", "hits@10")] if len(columns) > 4 else (),
+    )
+
+
+def sentence_of_many(found: ManyRuns) -> str:
+    """Return which run is best by the main metric, whether that is certain, and by which metrics others are best."""
+    (best, figure), *others = found.ranked()
+    if not others:
+        return ""
+    title = short_title(f"both.{figure.metric}")
+    equal = equals_of_best(found, figure.metric)
+    than = f"not significantly better than {_joined(equal)}" if equal else "significantly better than all others"
+    told = [f"{best.name} has the best {title} ({rounded(figure.mean, 2 if abs(figure.mean) > 10 else 4)}), {than}"]
+    for of in best.figures:
+        (other, _), *_ = found.ranked(of.metric)
+        if other is not best:
+            told.append(f"{other.name} has the best {short_title(f'both.{of.metric}')}")
+    return f"{'; '.join(told)}."
