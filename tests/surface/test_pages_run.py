@@ -154,7 +154,7 @@ def readme(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     edges = [write_ids(f"of_{number}", number, NUM_ENTITIES, NUM_RELATIONS) for number in (20, 40)]
     write_named_edges()
     write_tables(Path("mine"))
-    names = trained_names() | vectors_and_edges() | pykeen_names(*edges)
+    names = vectors_and_edges() | pykeen_names(*edges)
     yield names
     folders = [len(list(Path("results").glob(f"{name}-*-*-*"))) for name in ("eval", "mine")]
     assert (len(names["results"].to_df()), folders) == (297, [4, 1])

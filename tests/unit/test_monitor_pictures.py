@@ -29,10 +29,10 @@ def test_the_pictures_of_the_documentation_are_those_that_the_program_draws(tmp_
 
 
 def test_pictures_are_small_and_each_is_shown() -> None:
-    pictures = sorted((REPOSITORY / "docs" / "pictures").iterdir())
-    text = (REPOSITORY / "docs" / "monitor.md").read_text(encoding="utf-8")
+    pictures = {path.name: path for path in (REPOSITORY / "docs" / "pictures").iterdir()}
+    pages = {"overfits.png": "docs/monitor.md", "well_mixed.png": "docs/monitor.md", "report.png": "README.md"}
 
-    assert {path.name for path in pictures} == {"overfits.png", "well_mixed.png"}
-    for path in pictures:
-        assert path.stat().st_size < MAX_BYTES, path
-        assert f"pictures/{path.name})" in text
+    assert pictures.keys() == pages.keys()
+    for name, page in pages.items():
+        assert pictures[name].stat().st_size < MAX_BYTES, name
+        assert f"pictures/{name})" in (REPOSITORY / page).read_text(encoding="utf-8")
