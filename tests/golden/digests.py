@@ -16,9 +16,11 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+
+from attrs import evolve
 
 from pbgeval import EvalConfig, evaluate, load_config
 from tests.kit.graphs import COMPARATORS, OPERATORS, Params, Relation, TinyGraph
@@ -26,6 +28,7 @@ from tests.kit.loops import loops_used
 from tests.kit.on_disk import write_graph
 
 POLICIES = ("all", "partition", "sampled")
+COUNTED = ("dot", "squared_l2")  # comparators whose scores are also counted without being kept for the AUC
 RECORD = Path(__file__).resolve().parent / "digests.json"
 DIMENSION, ROWS, EDGES = 12, 90, 40  # rows of each of two partitions, edges of each bucket
 LOOPS: dict[str, Callable[[], AbstractContextManager[None]]] = {
@@ -75,7 +78,10 @@ def jobs(of: str, folder: Path) -> Iterator[tuple[str, EvalConfig]]:
             for policy in POLICIES:
                 keys = {"candidates": policy, "precision": "exact", "num_batch_negs": 10, "num_uniform_negs": 20}
                 path = folder / f"{comparator}-{policy}"
-                yield f"made, {comparator}, {policy}", write_graph(graph, path, filter_edges=known, **keys)
+                config = write_graph(graph, path, filter_edges=known, **keys)
+                yield f"made, {comparator}, {policy}", config
+                if comparator in COUNTED:
+                    yield f"made, {comparator}, {policy}, ranks alone", evolve(config, metrics=["rank"])
         return
     for case in sorted(path for path in Path(of).resolve().iterdir() if path.is_dir()):
         os.chdir(case)
@@ -90,12 +96,15 @@ def digest_of(output: Path) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def digests(of: str) -> dict[str, str]:
+def digests(of: str, names: Collection[str] | None = None, device: str = "cpu") -> dict[str, str]:
+    """Return the digest of each job, or of some by name."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, config in jobs(of, Path(folder)):
+            if names is not None and name not in names:
+                continue
             output = Path(folder) / "output" / name
-            evaluate(config, output=output, workers=1, device="cpu")
+            evaluate(config, output=output, workers=1, device=device)
             found[name] = digest_of(output)
     return found
 

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.digests import RECORD, digests
+from pbgeval.scoring import device_exact
+from tests.golden.digests import POLICIES, RECORD, digests
 from tests.kit.commands import REPOSITORY
+from tests.laws.test_exact_kernels_equal_cpu import watched
 
 RECORDED = json.loads(RECORD.read_text(encoding="utf-8"))
 MADE = {name: digest for name, digest in RECORDED.items() if name.startswith("made, ")}
@@ -45,6 +47,23 @@ def found_with(of: str, environment: dict[str, str], loops: str = "as usual") ->
 
 def test_the_made_graph_has_the_recorded_digests() -> None:
     assert digests("made") == MADE
+
+
+# Each kernel of exact ranks counts in some: the interpreter takes seconds for each. Scores of the last are kept.
+ON_A_GPU = (
+    *(f"made, dot, {policy}, ranks alone" for policy in POLICIES),
+    "made, squared_l2, all, ranks alone",
+    "made, l2, sampled",
+)
+
+
+@pytest.mark.slow
+def test_the_kernels_of_a_gpu_give_the_recorded_digests(kernel_device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)
+    launched = {name: watched(monkeypatch, name) for name in ("_screened", "_decide")}
+
+    assert digests("made", ON_A_GPU, kernel_device) == {name: MADE[name] for name in ON_A_GPU}
+    assert all(launched.values())
 
 
 @pytest.mark.slow
