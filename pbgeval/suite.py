@@ -28,7 +28,7 @@ from pbgeval.evaluation import evaluate, evaluate_triples
 from pbgeval.importing.edge_names import edge_names
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
-from pbgeval.report.page import require_jinja2
+from pbgeval.report.rendering import require_jinja2
 from pbgeval.report.report import Report
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 from pbgeval.results.result import METRICS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pbgeval.command_line.options import RankTypeName, local_path, options_in_place_of
+from pbgeval.command_line.options import RankTypeName, local_path, options_in_place_of, refuse_given
 from pbgeval.errors import ConfigError
 from pbgeval.notation import grouped
 from pbgeval.storage.text import printable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pbgeval.report.comparison import Comparison
     from pbgeval.report.many_runs import ManyRuns
     from pbgeval.report.paired_runs import Asked
+    from pbgeval.report.queries import QueryPage
 
 FORMAT_OF_SUFFIX = {
     ".json": "json",
@@ -77,6 +78,14 @@ def compare(
             "[default: by -o].",
         ),
     ] = None,
+    queries: Annotated[
+        bool,
+        typer.Option(
+            "--queries",
+            help="Show the queries of two runs that moved most, with ranks and best candidates: a table, or a page "
+            "with -o FILE.html. Needs save_topk=10.",
+        ),
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write [default: print].")
     ] = None,
@@ -91,12 +100,15 @@ def compare(
     from pbgeval.storage.writing import write_atomically
 
     asked = Asked(edges, metric, side, rank_type, filter_, clusters)
+    form = format_ or FORMAT_OF_SUFFIX.get("" if output is None else output.suffix.lower(), "text")
+    if queries:
+        given = {"--edges": edges is not None, "--metric": metric is not None, "--clusters": clusters != "key"}
+        refuse_given(given, "--queries")
     with options_in_place_of(_OPTIONS):
-        found = _compared(runs, asked)
-    if output is None and format_ in (None, "text"):
+        found = _moved(runs, asked) if queries else _compared(runs, asked)
+    if output is None and form == "text":
         console_of().print(found)  # as wide as the terminal
         return
-    form = format_ or FORMAT_OF_SUFFIX.get("" if output is None else output.suffix.lower(), "text")
     text = _text_of(found, form)
     if output is None:
         print(text, end="")
@@ -117,6 +129,16 @@ def _compared(runs: Sequence[str], asked: Asked) -> Comparison | ManyRuns:
     return compare_groups(grouped((name, folder) for name, (_, folder) in zip(names, given, strict=True)), asked)
 
 
+def _moved(runs: Sequence[str], asked: Asked) -> QueryPage:
+    """Return the queries of two runs."""
+    from pbgeval.report.queries import QueryPage
+
+    given = [_name_and_folder(text) for text in runs]
+    if len(given) != 2:
+        raise ConfigError(f"--queries: expected two runs, got {len(given)}")
+    return QueryPage.of_two(given[0][1], given[1][1], asked)
+
+
 def _name_and_folder(text: str) -> tuple[str, Path]:
     """Return the name of a run, empty if it has none, and its folder."""
     name, equals, folder = text.partition("=")
@@ -127,17 +149,35 @@ def _name_and_folder(text: str) -> tuple[str, Path]:
     return name, local_path(folder)
 
 
-def _text_of(found: Comparison | ManyRuns, form: str) -> str:
+def _text_of(found: Comparison | ManyRuns | QueryPage, form: str) -> str:
     from pbgeval.report.comparison import FORMATS, Comparison
-    from pbgeval.report.many_runs import MANY_FORMATS, diagram_of
+    from pbgeval.report.many_runs import MANY_FORMATS, ManyRuns
 
-    if isinstance(found, Comparison) and form == "svg":
+    if form == "svg" and not isinstance(found, ManyRuns):
         raise ConfigError("--format svg: the diagram is of more than two runs, or of runs with names (NAME=RUN)")
     if form in ("html", "svg"):
-        from pbgeval.report.comparison_pages import comparison_page, many_runs_page
-        from pbgeval.report.page import svg_of
+        return _drawn(found, form)
+    if isinstance(found, ManyRuns):
+        return MANY_FORMATS[form](found)
+    return FORMATS[form](found) if isinstance(found, Comparison) else _text_of_moved(found, form)
 
-        if form == "svg" and not isinstance(found, Comparison):
-            return svg_of(diagram_of(found))
-        return (comparison_page(found) if isinstance(found, Comparison) else many_runs_page(found)).render()
-    return FORMATS[form](found) if isinstance(found, Comparison) else MANY_FORMATS[form](found)
+
+def _drawn(found: Comparison | ManyRuns | QueryPage, form: str) -> str:
+    """Return a page, or the diagram of many runs."""
+    from pbgeval.report.comparison import Comparison
+    from pbgeval.report.comparison_pages import comparison_page, many_runs_page
+    from pbgeval.report.many_runs import ManyRuns, diagram_of
+    from pbgeval.report.page import svg_of
+
+    if isinstance(found, ManyRuns):
+        return svg_of(diagram_of(found)) if form == "svg" else many_runs_page(found).render()
+    return (comparison_page(found) if isinstance(found, Comparison) else found).render()
+
+
+def _text_of_moved(page: QueryPage, form: str) -> str:
+    from pbgeval.report.tables import to_latex, to_markdown, unbroken
+
+    writers = {"text": lambda of: unbroken([of]), "md": to_markdown, "latex": to_latex}
+    if form not in writers:
+        raise ConfigError(f"--format {form}: with --queries, expected text, md, latex or html")
+    return f"{writers[form](page.moved_table()).rstrip()}\n"

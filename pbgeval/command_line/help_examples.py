@@ -77,7 +77,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "compare": (
         "kgeval-dist compare results/old results/new",
-        "kgeval-dist compare results/old results/new -o compare.html",
+        "kgeval-dist compare results/old results/new --queries -o moved.html",
         "kgeval-dist compare one=results/seed1 one=results/seed2 two=results/other",
     ),
     "suite": (
@@ -93,6 +93,6 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "report": (
         "kgeval-dist report results/mine",
         "kgeval-dist report results/mine --format latex -o table.tex",
-        "kgeval-dist report results/mine --monitor run/monitor -o page.html",
+        "kgeval-dist report results/mine --queries  # a page of single queries",
     ),
 }

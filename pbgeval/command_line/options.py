@@ -70,6 +70,17 @@ def refuse_misplaced(ctx: typer.Context) -> None:
             )
 
 
+def refuse_given(is_given: Mapping[str, bool], beside: str) -> None:
+    """Refuse options that have no effect beside another one.
+
+    Raises:
+        ConfigError: names the first one.
+    """
+    for option, given in is_given.items():
+        if given:
+            raise ConfigError(f"{option} has no effect with {beside}; remove one of the two")
+
+
 def usage_line(error: typer.TyperException) -> str:
     """Return a usage error as one line that names the help."""
     context = getattr(error, "ctx", None)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pbgeval.command_line.options import LocalFolder
+from pbgeval.command_line.options import LocalFolder, refuse_given
 from pbgeval.command_line.printing import show, warn
 from pbgeval.errors import OutputError
 from pbgeval.storage.text import did_you_mean, printable
@@ -58,7 +58,10 @@ def report(
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="File, folder or URL (s3://...) to write [default: DIR/report.html]."
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="File, folder or URL (s3://...) to write [default: DIR/report.html, DIR/queries.html].",
         ),
     ] = None,
     metric: Annotated[
@@ -71,11 +74,25 @@ def report(
         Path | None,
         typer.Option("--monitor", metavar="DIR", help="Folder with the records of the training run [default: DIR]."),
     ] = None,
+    queries: Annotated[
+        bool,
+        typer.Option(
+            "--queries",
+            help="Write a page of single queries: pick a relation and a query, see answers, ranks and the best "
+            "candidates. Needs save_ranks=True and save_topk=10.",
+        ),
+    ] = False,
 ) -> None:
     """Write a result as an HTML page or as tables."""
     from pbgeval.config.explain import meanings
-    from pbgeval.report.page import latex, markdown, page_of, read_source, save
+    from pbgeval.report.page import latex, markdown, page_of, read_source
+    from pbgeval.report.rendering import save
 
+    if queries:
+        given = {"--format": form != "html", "--metric": metric != "mrr", "--monitor": monitor is not None}
+        refuse_given(given, "--queries")
+        print(printable(_write_queries(folder, output or folder)))
+        return
     source = read_source(folder, monitor, metric, warn)
     if form == "html":
         where = page_of(source, metric, meanings()).write(output or folder)
@@ -88,3 +105,13 @@ def report(
         print(text, end="")
     else:
         print(printable(save(text, f"report.{'tex' if form == 'latex' else form}", output)))
+
+
+def _write_queries(folder: Path, output: Path | str) -> str:
+    """Write the page of a run's queries; return where it is."""
+    from pbgeval.report.queries import QueryPage
+    from pbgeval.report.rendering import save
+    from pbgeval.report.report import Report
+    from pbgeval.results.output import QUERIES_PAGE
+
+    return save(QueryPage.of_run(Report.read(folder)).render(), QUERIES_PAGE, output)

@@ -1,24 +1,16 @@
-"""Results, a comparison, records of training -> one page of HTML that needs nothing but itself; tables; model cards.
-
-The template escapes whatever it is given. A content security policy allows this page's own style and script, by their
-hashes, and nothing else: no name in a result can become code, and nothing is fetched.
-"""
+"""Results, a comparison, records of training -> what one page of HTML shows; tables; model cards."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError, raise_first, required
+from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, both_names, pbg_name, read_curves
 from pbgeval.report.charts import (
@@ -53,21 +45,19 @@ from pbgeval.report.figures import (
     tiles_of,
     topk_of,
 )
+from pbgeval.report.rendering import render, save, templates
 from pbgeval.report.report import Report
 from pbgeval.report.summary import sentence_of
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
-from pbgeval.results.output import PAGE, PAGE_MARK, refuse_others
+from pbgeval.results.output import PAGE, refuse_others
 from pbgeval.results.result import BUCKETS, HISTOGRAM, METRICS, Result, no_result
-from pbgeval.results.sending import check_url
-from pbgeval.storage.objects import put_object
 from pbgeval.storage.row_files import find_ranks
-from pbgeval.storage.text import is_url, plural, without_secrets
+from pbgeval.storage.text import plural, without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
-from pbgeval.version import __version__
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    pass
 
 DEFAULT_METRIC = "mrr"
 WARNINGS = "Before you quote these figures"
@@ -180,20 +170,8 @@ class Page:
         Raises:
             ConfigError: jinja2 is not installed.
         """
-        templates = _templates()
-        style, script = (
-            resources.files("pbgeval.report").joinpath("templates", name).read_text(encoding="utf-8")
-            for name in ("page.css", "page.js")
-        )
-        return templates.get_template("page.html").render(
-            page=self,
-            version=__version__,
-            style=style,
-            script=script,
-            policy="default-src 'none'; base-uri 'none'; form-action 'none'; "
-            f"style-src {_hash(style)}; script-src {_hash(script)}",
-            sections=[section for section in self.sections if section.shown or section.folded],
-        )
+        sections = [section for section in self.sections if section.shown or section.folded]
+        return render("page.html", "page.js", page=self, sections=sections)
 
     def write(self, output: Path | str) -> str:
         """Write the page as `save` does.
@@ -202,29 +180,6 @@ class Page:
             OutputError: it cannot be written, or the folder has a report.html that is not ours.
         """
         return save(self.render(), PAGE, output)
-
-
-def require_jinja2() -> ModuleType:
-    """Return jinja2, without which there is no page.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    with required(ConfigError, "jinja2 is required to write a page", "jinja2"):
-        import jinja2
-    return jinja2
-
-
-def _templates() -> Environment:
-    jinja2 = require_jinja2()
-    templates: Environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pbgeval.report", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return templates
 
 
 SVG_STYLE = (  # of a drawing outside of a page: the light colors of page.css
@@ -239,29 +194,8 @@ def svg_of(chart: Chart) -> str:
     Raises:
         ConfigError: jinja2 is not installed.
     """
-    drawing = _templates().get_template("parts.html").module.drawing(chart, SVG_STYLE)  # type: ignore[attr-defined]
+    drawing = templates().get_template("parts.html").module.drawing(chart, SVG_STYLE)  # type: ignore[attr-defined]
     return f"{str(drawing).strip()}\n"
-
-
-def save(text: str, name: str, output: Path | str) -> str:
-    """Write a text into a file, as `name` into a folder that exists, or to a URL; return where it is.
-
-    Raises:
-        OutputError: it cannot be written, or would replace a report.html in the folder that is not ours.
-        StorageError: it cannot be written to the URL.
-    """
-    if isinstance(output, str) and is_url(output):
-        check_url(output)
-        url = output if Path(output).suffix == Path(name).suffix else f"{output.rstrip('/')}/{name}"
-        put_object(text.encode(), url)
-        return without_secrets(url, url)
-    target = Path(output)
-    if target.is_dir():
-        target = target / name
-        if name == PAGE:
-            refuse_others(target, PAGE_MARK, "a page of kgeval-dist")
-    write_atomically(target, text)
-    return str(target)
 
 
 def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str, str] | None = None) -> Page:
@@ -411,10 +345,6 @@ def _progress(document: Mapping[str, Any]) -> str:
 
 def _with_rows(*tables: DataTable) -> list[DataTable]:
     return [table for table in tables if table.rows]
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 # Tables for papers

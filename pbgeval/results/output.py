@@ -73,10 +73,12 @@ def result_line(result: Result, name: str) -> tuple[LoggedRun, int, dict[str, fl
 
 UNIT_LOG = "units.jsonl"  # who computed which unit, and when
 PAGE = "report.html"  # of `kgeval-dist report`
+QUERIES_PAGE = "queries.html"  # of `kgeval-dist report --queries`
+PAGES = (PAGE, QUERIES_PAGE)
 SUMMARY = "summary.json"  # the headline in a sentence and ten numbers
 LINES = "metrics.jsonl"  # the headline figures in one line
 FILES = "files.txt"  # the paths of all files of a finished result, a line each
-PAGE_MARK = '<meta name="generator" content="kgeval-dist report">'  # as page.html has it
+PAGE_MARK = '<meta name="generator" content="kgeval-dist report">'  # as base.html has it
 SINK_FOLDER = "sinks"  # a folder of TensorBoard's files
 JOURNAL = "journal"  # a folder of the results of finished units, while there are others
 SCRATCH = ".scratch"  # a folder of arrays that workers share while they work
@@ -302,8 +304,8 @@ class OutputDirectory:
         entries, names = files_below(folder, FOLDERS), _files_listed(folder)
         is_ours = names.__contains__ if names else _is_of_result
         ours = [name for name in entries if is_ours(name) or _is_inside(name, JOURNAL)]
-        page = [PAGE] if PAGE in entries and has_mark(folder / PAGE, PAGE_MARK) else []
-        return [*ours, *page, *self._temporary(folder)]
+        pages = [name for name in PAGES if name in entries and has_mark(folder / name, PAGE_MARK)]
+        return [*ours, *pages, *self._temporary(folder)]
 
     @staticmethod
     def _temporary(folder: Path) -> list[str]:

@@ -379,7 +379,14 @@ def results_page(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     case.config.rename("one.py")
     case.write_config(comparator="cos").rename("two.py")
     yield {}
-    pages = ("results/mine/report.html", "hits.html", "run/monitor/report.html", "compare.html", "models.html")
+    pages = (
+        "results/mine/report.html",
+        "hits.html",
+        "run/monitor/report.html",
+        "compare.html",
+        "models.html",
+        "moved.html",
+    )
     written = {
         "table.tex": "toprule",
         "diagram.svg": "<svg",

@@ -14,12 +14,15 @@ from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.records import PassKey
 from pbgeval.report.comparison_pages import comparison_page, many_runs_page
 from pbgeval.report.page import Source, page_of
+from pbgeval.report.paired_runs import Asked
+from pbgeval.report.queries import QueryPage
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 from tests.browsers import Show, Shown
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
 from tests.kit.reports import (
+    MARKUP,
     large_result,
     long_name,
     make_incomplete,
@@ -72,7 +75,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         for model, folder in zip(("dot", "cos", "squared_l2"), [*others, third], strict=True)
     ]
     suite.write_text(SuiteResults("many", tuple(rows)).page().render(), encoding="utf-8")
+    lists = [
+        marked_up_result(root / name, "candidates=all", "save_topk=5", f"comparator={name}", output="lists")
+        for name in ("dot", "cos")
+    ]
+    queries, moved = QueryPage.of_run(Report.read(lists[0])), QueryPage.of_two(*lists, Asked())
+    few = {"queries": queries.render(12), "moved": moved.render(12), "all": queries.render()}  # axe looks at each row
+    for name, text in few.items():
+        (root / f"{name}.html").write_text(text, encoding="utf-8")
     return {
+        "all queries": root / "all.html",
+        "queries": root / "queries.html",
+        "moved queries": root / "moved.html",
         "comparison": compared,
         "suite": suite,
         "several runs": several,
@@ -85,6 +99,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 KINDS = [
+    "queries",
+    "moved queries",
     "comparison",
     "several runs",
     "suite",
@@ -96,9 +112,17 @@ KINDS = [
 ]
 
 
+def wait_for_queries(shown: Shown) -> None:
+    """Wait until a page of queries has unpacked them."""
+    shown.page.wait_for_function("document.getElementById('tools')?.hidden !== true")
+
+
 def open_all(shown: Shown) -> None:
-    """Unfold what is folded."""
-    shown.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    """Unfold what is folded, and what is folded in it."""
+    wait_for_queries(shown)
+    for _ in range(2):
+        shown.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+        shown.page.wait_for_timeout(50)  # what was folded is made when it is opened
 
 
 # Colours depend on the scheme alone, and what fits on the width alone: see test_widths_change_no_colour.
@@ -280,6 +304,41 @@ def test_a_large_table_shows_some_rows_finds_any_and_shows_all_when_asked(tmp_pa
     assert shown.column(RELATIONS, 0) == expected, "of all, not of those that were shown"
     page.get_by_role("button", name="Show all 1,000 rows").click()
     assert (len(shown.column(RELATIONS, 0)), page.locator("svg .cell").count()) == (1_000, 35 * 35)
+    assert shown.complaints == []
+
+
+def test_the_keyboard_alone_goes_from_a_relation_to_the_candidates_of_a_query(
+    pages: dict[str, Path], show: Show
+) -> None:
+    shown = show(pages["all queries"])
+    wait_for_queries(shown)
+    page = shown.page
+    focused = "document.activeElement.textContent"
+    names = page.locator("#tree > details > summary .subject").all_text_contents()
+    assert sorted(names) == sorted(MARKUP), "as text, whatever it says"
+
+    page.locator("#search").focus()
+    page.keyboard.type("bold")
+    assert page.locator("#status").text_content() == "1 relation, 140 queries"
+    for _ in range(4):  # three choices, then the tree
+        page.keyboard.press("Tab")
+    assert MARKUP[3] in page.evaluate(focused)
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert re.fullmatch(r".*answer: user:\d:\d+rank [\d.]+", page.evaluate(focused))
+    page.keyboard.press("Enter")
+    rows = page.locator(".inside .inside tbody tr").count()
+    assert rows >= 5
+    ranks = [float(text.split()[1]) for text in page.locator(".inside summary .figure").all_text_contents()]
+    assert ranks == sorted(ranks, reverse=True)
+
+    page.locator("#queries").select_option("first")
+    page.locator("#tree > details > summary").click()
+    best = [float(text.split()[1]) for text in page.locator(".inside summary .figure").all_text_contents()]
+    assert best == sorted(best)
+    page.get_by_role("button", name="Show").click()
+    assert page.locator(".inside summary").count() == 100
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
     assert shown.complaints == []
 
 

@@ -1,0 +1,306 @@
+"""Saved ranks and lists of a run, or of two on the same queries -> a page of relations, their queries and candidates.
+
+The page answers why the MRR of a relation is low. Figures of relations are of all queries; queries are chosen where
+there are more than the page has room for. All names are in one packed text, which the page's script writes as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from pbgeval.errors import ConfigError
+from pbgeval.notation import ENDS
+from pbgeval.ranking.keys import split_mix
+from pbgeval.report.conditions import tags_of
+from pbgeval.report.figures import name_of
+from pbgeval.report.page import Page
+from pbgeval.report.paired_runs import Asked, PairedRuns
+from pbgeval.report.query_facts import RelationFacts, told_of_one, told_of_two
+from pbgeval.report.rendering import render
+from pbgeval.report.tables import DataTable, clipped, to_terminal
+from pbgeval.results.result import Result
+from pbgeval.results.saved_queries import SavedQueries, SavedQuery
+from pbgeval.stats.rank_types import RankType, doubled_rank
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+MAX_QUERIES = 10_000
+MAX_CANDIDATES = 10  # of a list; the answer is shown where it is listed further down
+MAX_BYTES = 2_000_000  # of a page
+MAX_MOVED = 20  # queries of a table
+MAX_NAMED = 3  # relations in the first sentence
+DIGITS = 6  # of a score
+NOT_KNOWN, KNOWN, ANSWER = range(3)  # what a candidate is
+
+
+@frozen(eq=False)
+class QueryPage:
+    """What the page shows: all queries of one run, or of two."""
+
+    kind: str
+    name: str
+    title: str
+    tags: Sequence[str]
+    labels: Sequence[str]  # of the runs
+    rank_type: RankType
+    runs: Sequence[SavedQueries]
+
+    @classmethod
+    def of_run(cls, report: Result) -> QueryPage:
+        """Read the queries of a run.
+
+        Raises:
+            OutputError: the run has not saved ranks and lists, or a file is not as it was written.
+            StorageError: a file is damaged.
+
+        Examples:
+            >>> import pbgeval
+            >>> def score(lhs, rel, rhs):
+            ...     return -(lhs + 1 - rhs).abs().float()  # the tail is the next entity
+            ...
+            >>> model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
+            >>> report = pbgeval.evaluate_triples(model, [(0, 0, 1), (0, 0, 3)], save_topk=2, output="results/queries")
+            >>> page = QueryPage.of_run(report)
+            >>> float(page.runs[0].reciprocal_ranks(page.rank_type).mean()) == report["mrr"]
+            True
+        """
+        document = report.document
+        queries = SavedQueries.read(report)
+        name = clipped(Path(report.path or "").resolve().name)
+        rank_type = RankType(document["headline"])
+        return cls("Queries", name, name_of(report) or name, tags_of(document), [name], rank_type, [queries])
+
+    @classmethod
+    def of_two(cls, a: str | Path, b: str | Path, asked: Asked) -> QueryPage:
+        """Read the queries of two runs.
+
+        Raises:
+            ConfigError: an argument is wrong in itself.
+            OutputError: the runs differ in more than the model, or have not saved ranks and lists.
+            StorageError: a file is damaged, or a query of one run is not that of the other.
+        """
+        paired = PairedRuns.open([a, b], evolve(asked, clusters="edge"))
+        sides = [side for side in ENDS if side in paired.sides]
+        if not sides:
+            raise ConfigError("side: expected head, tail or both, as lists are of these")
+        for rows in paired.runs[0].row_ranges():
+            for side in sides:
+                paired.counts(rows, side, (0, 1))  # raises where the queries are not the same
+        runs = [SavedQueries.read(report, filtered=paired.filtered, sides=sides) for report in paired.reports]
+        has_one_name = Path(a).name == Path(b).name
+        labels = [clipped(str(of) if has_one_name else Path(of).name) for of in (a, b)]
+        tags = [
+            *(f"{letter}: {label}" for letter, label in zip("AB", labels, strict=True)),
+            "filtered" if paired.filtered else "unfiltered",
+            f"{paired.rank_type.value} ranks",
+        ]
+        title = f"{labels[1]} compared with {labels[0]}"
+        return cls("Queries that moved", " and ".join(labels), title, tags, labels, paired.rank_type, runs)
+
+    def render(self, max_queries: int = MAX_QUERIES) -> str:
+        """Return the page, of at most 2 MB: with fewer queries where names are long.
+
+        Raises:
+            ConfigError: jinja2 is not installed.
+            OutputError: a list is not as it was written.
+        """
+        relations = RelationFacts.of_runs(self.runs, self.rank_type)
+        page = Page(self.kind, self.name, self.title, self.tags, (), (), lead=self._lead(relations))
+        while True:
+            chosen = choose(self._weights(), self.runs[0].relation_Q, max_queries, only_first=len(self.runs) > 1)
+            text = render(
+                "queries.html",
+                "queries.js",
+                page=page,
+                is_pair=len(self.runs) > 1,
+                note=_note(chosen, len(self.runs[0]), len(self.runs)),
+                data=packed(self._content(relations, chosen)),
+            )
+            size = len(text.encode())
+            if size <= MAX_BYTES or not len(chosen):
+                return text
+            max_queries = min(max_queries, len(chosen)) * MAX_BYTES * 9 // (size * 10)
+
+    def moved_table(self) -> DataTable:
+        """Return the queries of two runs that moved most.
+
+        Raises:
+            OutputError: a list is not as it was written.
+        """
+        weight_Q = self._weights()
+        first = np.argsort(-weight_Q, kind="stable")[:MAX_MOVED]
+        doubled = [doubled_rank(of.better_Q, of.tied_Q, self.rank_type) for of in self.runs]
+        rows = []
+        for number, of_a, of_b in zip(first, *(of.lists(first) for of in self.runs), strict=True):
+            hides_head = self.runs[0].side_Q[number] == 0
+            query = f"?, {of_a.relation}, {of_a.tail}" if hides_head else f"{of_a.head}, {of_a.relation}, ?"
+            ranks = [f"{doubled_Q[number] / 2:,.10g}" for doubled_Q in doubled]
+            best = [next((one.name for one in of.candidates if not one.is_known), "–") for of in (of_a, of_b)]
+            rows.append([clipped(cell) for cell in (query, of_a.head if hides_head else of_a.tail, *ranks, *best)])
+        return DataTable(
+            f"The {len(rows)} of {len(weight_Q):,} queries whose 1 / rank differs most",
+            ("query", "answer", "rank in A", "rank in B", "best in A", "best in B"),
+            rows,
+            note=f"A: {self.labels[0]}\nB: {self.labels[1]}\nBest: the first saved candidate that can win.",
+            kinds="llrrll",
+        )
+
+    def __rich__(self) -> Group:
+        return to_terminal(self.moved_table())
+
+    def _weights(self) -> np.ndarray:
+        """Return how much each query matters: what it loses of an MRR of 1, or by how much its 1 / rank moved."""
+        of_runs = [queries.reciprocal_ranks(self.rank_type) for queries in self.runs]
+        return 1.0 - of_runs[0] if len(of_runs) == 1 else np.abs(of_runs[1] - of_runs[0])
+
+    def _lead(self, relations: RelationFacts) -> str:
+        mrr, num_queries = relations.total_mrr, relations.num_queries
+        first = [at for at in relations.by_weight if relations.weight[at] >= 0.0005][:MAX_NAMED]
+        if len(mrr) == 1:
+            shares = ", ".join(f"{clipped(relations.names[at])} {relations.weight[at]:.3f}" for at in first)
+            lost = f" {1 - mrr[0]:.3f} is lost, most of it by {shares}." if first else ""
+            return f"MRR {mrr[0]:.3f} on {num_queries:,} queries.{lost}"
+        change = [f"{clipped(relations.names[at])} {signed(relations.change[at])}" for at in first]
+        most = f" Most of it comes from {', '.join(change)}." if first else ""
+        return f"MRR {mrr[0]:.3f} (A) and {mrr[1]:.3f} (B) on {num_queries:,} queries.{most}"
+
+    def _content(self, relations: RelationFacts, chosen: np.ndarray) -> dict[str, Any]:
+        """Return what the script reads; columns have an element for each chosen query."""
+        names: dict[str, int] = {}
+        first = self.runs[0]
+
+        def number(name: str) -> int:
+            return names.setdefault(clipped(name), len(names))
+
+        columns: dict[str, Any] = {"known": [], "answer": []}
+        of_runs = []
+        for at, queries in enumerate(self.runs):
+            places, entities, scores, marks, lengths = [], list[int](), list[float | None](), list[int](), list[int]()
+            for query, side in zip(queries.lists(chosen), first.side_Q[chosen], strict=True):
+                if at == 0:
+                    ends = (query.tail, query.head) if side == 0 else (query.head, query.tail)
+                    columns["known"].append(number(ends[0]))
+                    columns["answer"].append(number(ends[1]))
+                place, shown = shown_of(query)
+                places.append(place)
+                lengths.append(len(shown))
+                entities += [number(of.name) for of in shown]
+                scores += [_short(of.score) for of in shown]
+                marks += [ANSWER if of.is_true else KNOWN if of.is_known else NOT_KNOWN for of in shown]
+            of_runs.append(
+                {
+                    **{name: getattr(queries, f"{name}_Q")[chosen].tolist() for name in ("better", "tied")},
+                    "knownBetter": queries.known_better_Q[chosen].tolist(),
+                    "place": places,
+                    "length": lengths,
+                    "entity": entities,
+                    "score": scores,
+                    "mark": marks,
+                }
+            )
+        told = [*self._told(relations)]
+        return {
+            "labels": [*self.labels],
+            "rankType": self.rank_type.value,
+            "total": relations.num_queries,
+            "relations": [
+                {"name": clipped(name), "sides": relations.of_sides(index), "told": told[index]}
+                for index, name in enumerate(relations.names)
+            ],
+            **columns,
+            **{name: getattr(first, f"{name}_Q")[chosen].tolist() for name in ("relation", "side", "competing")},
+            "others": first.known_Q[chosen].tolist(),
+            "runs": of_runs,
+            "names": [*names],
+        }
+
+    def _told(self, relations: RelationFacts) -> Iterator[list[str]]:
+        for index in range(len(relations.names)):
+            if len(self.runs) == 1:
+                yield told_of_one(relations, index, self.runs[0])
+            else:
+                yield told_of_two(relations, index, self.runs)
+
+
+def shown_of(query: SavedQuery) -> tuple[int, Sequence[Any]]:
+    """Return the place of the answer in a list (0: not listed), and the candidates to show."""
+    place = next((of.place for of in query.candidates if of.is_true), 0)
+    further = query.candidates[place - 1 : place] if place > MAX_CANDIDATES else ()
+    return place, [*query.candidates[:MAX_CANDIDATES], *further]
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign."""
+    return f"{value:+.3f}".replace("-", "−")
+
+
+def _short(score: float) -> float | None:
+    return float(f"{score:.{DIGITS}g}") if math.isfinite(score) else None
+
+
+def packed(content: object) -> str:
+    """Return a value as gzipped JSON in base64, the same bytes each time."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def choose(weight_Q: np.ndarray, relation_Q: np.ndarray, limit: int, *, only_first: bool = False) -> np.ndarray:
+    """Return the numbers of the queries to show, ascending: all of them if there are not too many.
+
+    Else each relation gets the same number at most: half of it are those of the greatest weight, a quarter those of the
+    least, the others are random, the same ones each time.
+
+    Args:
+        weight_Q: how much each query matters.
+        relation_Q: the relation of each query.
+        limit: how many there may be.
+        only_first: take only those of the greatest weight.
+    """
+    if len(weight_Q) <= limit:
+        return np.arange(len(weight_Q))
+    by_relation = np.lexsort((-weight_Q, relation_Q))
+    count_R = np.bincount(relation_Q)
+    starts = np.cumsum(count_R) - count_R
+    chosen, left = [], limit
+    for done, relation in enumerate(np.argsort(count_R, kind="stable").tolist()):  # what small ones leave, others get
+        quota = min(int(count_R[relation]), left // (len(count_R) - done))
+        left -= quota
+        ranked = by_relation[starts[relation] : starts[relation] + count_R[relation]]
+        num_last = 0 if only_first or quota == len(ranked) else quota // 4
+        num_first = quota if only_first or quota == len(ranked) else quota - num_last - quota // 4
+        between = ranked[num_first : len(ranked) - num_last]
+        order = np.argsort(split_mix(between.astype(np.uint64)), kind="stable")
+        drawn = between[order[: quota - num_first - num_last]]
+        chosen.append(np.concatenate((ranked[:num_first], drawn, ranked[len(ranked) - num_last :])))
+    return np.sort(np.concatenate(chosen))
+
+
+def _note(chosen: np.ndarray, num_queries: int, num_runs: int) -> str:
+    """Return what the figures mean, and which queries are shown."""
+    means = (
+        "A relation changes the MRR of all queries by what its line says in the end; these parts add up."
+        if num_runs > 1
+        else "The MRR would be 1 if each answer came first. The last figure of a line is the relation's part of what "
+        "is lost; the parts add up."
+    )
+    if len(chosen) == num_queries:
+        return f"{means} All {num_queries:,} queries are shown."
+    how = (
+        "those that moved most"
+        if num_runs > 1
+        else "half of them are the worst, a quarter the best, the others a random sample"
+    )
+    return (
+        f"{means} {len(chosen):,} of {num_queries:,} queries are shown, of each relation the same number at most: "
+        f"{how}. The others are left out, but the figures are of all queries."
+    )
