@@ -279,6 +279,8 @@ def _print_result(report: Report) -> None:
         show(*report.shown())
         print(printable(f"{report.path}: {', '.join(files_of(report))}"))
         print(printable(f"make a page with: kgeval-dist report {report.path}"), flush=True)
+        if {"ranks", "topk"} <= {*files_of(report)}:
+            print(printable(f"and a page of its queries with: kgeval-dist report {report.path} --queries"), flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
         return
     except OSError as error:

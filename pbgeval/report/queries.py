@@ -20,9 +20,9 @@ from attrs import evolve, frozen
 from pbgeval.errors import ConfigError
 from pbgeval.notation import ENDS
 from pbgeval.ranking.keys import split_mix
-from pbgeval.report.conditions import tags_of
+from pbgeval.report.conditions import tags_of, warnings_of
 from pbgeval.report.figures import name_of
-from pbgeval.report.page import Page
+from pbgeval.report.page import Notice, Page
 from pbgeval.report.paired_runs import Asked, PairedRuns
 from pbgeval.report.query_facts import RelationFacts, told_of_one, told_of_two
 from pbgeval.report.rendering import render
@@ -54,6 +54,7 @@ class QueryPage:
     labels: Sequence[str]  # of the runs
     rank_type: RankType
     runs: Sequence[SavedQueries]
+    warnings: Sequence[str] = ()
 
     @classmethod
     def of_run(cls, report: Result) -> QueryPage:
@@ -78,7 +79,8 @@ class QueryPage:
         queries = SavedQueries.read(report)
         name = clipped(Path(report.path or "").resolve().name)
         rank_type = RankType(document["headline"])
-        return cls("Queries", name, name_of(report) or name, tags_of(document), [name], rank_type, [queries])
+        title, warnings = name_of(report) or name, warnings_of(document)
+        return cls("Queries", name, title, tags_of(document), [name], rank_type, [queries], warnings)
 
     @classmethod
     def of_two(cls, a: str | Path, b: str | Path, asked: Asked) -> QueryPage:
@@ -115,7 +117,8 @@ class QueryPage:
             OutputError: a list is not as it was written.
         """
         relations = RelationFacts.of_runs(self.runs, self.rank_type)
-        page = Page(self.kind, self.name, self.title, self.tags, (), (), lead=self._lead(relations))
+        notice = Notice(self.warnings) if self.warnings else None
+        page = Page(self.kind, self.name, self.title, self.tags, (), (), notice, lead=self._lead(relations))
         while True:
             chosen = choose(self._weights(), self.runs[0].relation_Q, max_queries, only_first=len(self.runs) > 1)
             text = render(

@@ -28,7 +28,7 @@ from pbgeval.results.output import PAGE_MARK
 from pbgeval.results.saved_queries import Candidate, SavedQueries, SavedQuery
 from pbgeval.stats.rank_types import RankType
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, evaluated, run_main
+from tests.kit.commands import Done, evaluated, flags, run_command, run_main
 from tests.kit.reports import MARKUP, marked_up_case
 from tests.saved_ranks import read_ranks
 
@@ -50,7 +50,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     case = marked_up_case(tmp_path_factory.mktemp("queries"))
     name_entities(case)
     evaluated(case, *SAVED, output="a")
-    evaluated(case, *SAVED, "comparator=cos", output="b")
+    done = run_command(case, "--workers", "1", "--output", "b", *flags([*SAVED, "comparator=cos"]))
+    assert done.out.endswith("and a page of its queries with: kgeval-dist report b --queries\n")
     return case.root
 
 
