@@ -26,6 +26,7 @@ from pbgeval.report.page import Notice, Page
 from pbgeval.report.paired_runs import Asked, PairedRuns
 from pbgeval.report.query_facts import RelationFacts, told_of_one, told_of_two
 from pbgeval.report.rendering import render
+from pbgeval.report.run_overlap import Overlap, RunOverlaps
 from pbgeval.report.tables import DataTable, clipped, to_terminal
 from pbgeval.results.result import Result
 from pbgeval.results.saved_queries import SavedQueries, SavedQuery
@@ -55,6 +56,7 @@ class QueryPage:
     rank_type: RankType
     runs: Sequence[SavedQueries]
     warnings: Sequence[str] = ()
+    overlap: Overlap | None = None  # of two runs
 
     @classmethod
     def of_run(cls, report: Result) -> QueryPage:
@@ -95,10 +97,9 @@ class QueryPage:
         sides = [side for side in ENDS if side in paired.sides]
         if not sides:
             raise ConfigError("side: expected head, tail or both, as lists are of these")
-        for rows in paired.runs[0].row_ranges():
-            for side in sides:
-                paired.counts(rows, side, (0, 1))  # raises where the queries are not the same
         runs = [SavedQueries.read(report, filtered=paired.filtered, sides=sides) for report in paired.reports]
+        # Raises where the queries are not the same.
+        overlap = RunOverlaps.of_runs(evolve(paired, sides=tuple(sides)), MAX_CANDIDATES).between(0, 1)
         has_one_name = Path(a).name == Path(b).name
         labels = [clipped(str(of) if has_one_name else Path(of).name) for of in (a, b)]
         tags = [
@@ -107,7 +108,9 @@ class QueryPage:
             f"{paired.rank_type.value} ranks",
         ]
         title = f"{labels[1]} compared with {labels[0]}"
-        return cls("Queries that moved", " and ".join(labels), title, tags, labels, paired.rank_type, runs)
+        return cls(
+            "Queries that moved", " and ".join(labels), title, tags, labels, paired.rank_type, runs, overlap=overlap
+        )
 
     def render(self, max_queries: int = MAX_QUERIES) -> str:
         """Return the page, of at most 2 MB: with fewer queries where names are long.
@@ -154,9 +157,22 @@ class QueryPage:
             f"The {len(rows)} of {len(weight_Q):,} queries whose 1 / rank differs most",
             ("query", "answer", "rank in A", "rank in B", "best in A", "best in B"),
             rows,
-            note=f"A: {self.labels[0]}\nB: {self.labels[1]}\nBest: the first saved candidate that can win.",
+            note=f"A: {self.labels[0]}\nB: {self.labels[1]}\nBest: the first saved candidate that can win.\n"
+            f"{self._told_overlap()}",
             kinds="llrrll",
         )
+
+    def _told_overlap(self) -> str:
+        """Return what both runs find, in words."""
+        of, told = self.overlap, []
+        if of is not None and of.answers is not None:
+            told.append(f"Of the answers that A or B ranks in the first {of.cutoff}, both do for {of.answers:.0%}.")
+        if of is not None and of.candidates is not None and of.rank_biased is not None:
+            told.append(
+                f"Their lists share {of.candidates:.0%} of the first {of.depth} candidates (rank-biased overlap "
+                f"{of.rank_biased:.2f})."
+            )
+        return " ".join(told)
 
     def __rich__(self) -> Group:
         return to_terminal(self.moved_table())
@@ -174,8 +190,8 @@ class QueryPage:
             lost = f" {1 - mrr[0]:.3f} is lost, most of it by {shares}." if first else ""
             return f"MRR {mrr[0]:.3f} on {num_queries:,} queries.{lost}"
         change = [f"{clipped(relations.names[at])} {signed(relations.change[at])}" for at in first]
-        most = f" Most of it comes from {', '.join(change)}." if first else ""
-        return f"MRR {mrr[0]:.3f} (A) and {mrr[1]:.3f} (B) on {num_queries:,} queries.{most}"
+        most = f" Most of the change comes from {', '.join(change)}." if first else ""
+        return f"MRR {mrr[0]:.3f} (A) and {mrr[1]:.3f} (B) on {num_queries:,} queries.{most} {self._told_overlap()}"
 
     def _content(self, relations: RelationFacts, chosen: np.ndarray) -> dict[str, Any]:
         """Return what the script reads; columns have an element for each chosen query."""

@@ -271,12 +271,13 @@ def test_another_result_that_comes_first_is_not_removed(case: TinyCase, monkeypa
 @pytest.mark.parametrize("more", [(), ("--output", "output")])
 def test_a_page_that_another_program_wrote_stays(case: TinyCase, more: tuple[str, ...]) -> None:
     output = case.root / "output"
-    write_others(output, ("report.html",))
+    write_others(output, ("report.html", "queries.html"))
 
     fault = run_main("report", "output", *more, cwd=case.root).fault
     assert "report.html: this file is not a page of kgeval-dist; choose another file (--output)" in fault
     assert run(case, "seed=1", overwrite=True).status == 0
-    assert (case.root / "output.earlier" / "report.html").read_text() == "mine: report.html"
+    for name in ("report.html", "queries.html"):
+        assert (case.root / "output.earlier" / name).read_text() == f"mine: {name}"
 
 
 def test_the_list_holds_all_files_and_no_others(case: TinyCase) -> None:

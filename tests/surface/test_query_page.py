@@ -19,7 +19,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval import Report
+from pbgeval import Report, compare_runs
 from pbgeval.notation import Bucket
 from pbgeval.report import queries
 from pbgeval.report.paired_runs import Asked
@@ -175,6 +175,11 @@ def test_the_table_of_moved_queries_begins_with_the_greatest_change(root: Path) 
     changes = [abs(1 / float(row[2]) - 1 / float(row[3])) for row in table.rows]
     assert changes == pytest.approx(sorted(moved, reverse=True)[:20])
     assert "rank in A" in run_main("compare", "a", "b", "--queries", cwd=root).printed
+
+    [pair] = compare_runs([root / "a", root / "b"]).pairs
+    assert pair.overlap.answers is not None
+    assert f"in the first 10, both do for {pair.overlap.answers:.0%}." in table.note
+    assert f"(rank-biased overlap {pair.overlap.rank_biased:.2f})" in table.note
 
 
 def contents(root: Path) -> list[Any]:
