@@ -14,14 +14,14 @@ from pbgeval.metrics.names import SCORE_METRICS, UnknownMetricError, resolve
 from pbgeval.metrics.registry import find_metric
 from pbgeval.report.figures import UNDEFINED, Tile, number, short_title
 from pbgeval.report.page import Page, Section
-from pbgeval.report.tables import DataTable
+from pbgeval.report.tables import DataTable, one_line, to_latex
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.text import json_text, listed, plural
 from pbgeval.storage.writing import write_atomically
 
 AVERAGE = "average"
-FILES = ("suite.json", "suite.csv", "suite.html")
+FILES = ("suite.json", "suite.csv", "suite.tex", "suite.html")
 
 
 @frozen
@@ -175,7 +175,7 @@ class SuiteResults:
         return f"{told} and is best on {won:,} of {plural(len(self.graphs), 'graph')}."
 
     def write(self, output: Path) -> list[Path]:
-        """Write JSON, CSV and the page into a folder; return the files.
+        """Write JSON, CSV, a LaTeX table and the page into a folder; return the files.
 
         Raises:
             OutputError: a file cannot be written.
@@ -183,9 +183,14 @@ class SuiteResults:
         rows = [{**row.to_dict(), **row.metrics} for row in self.rows]
         for row in rows:
             del row["metrics"]
-        document, table, page = paths = [output / name for name in FILES]
+        document, table, latex, page = paths = [output / name for name in FILES]
         write_atomically(document, json_text(self.to_dict()))
         write_atomically(table, to_csv(rows))
+        shown = self.table()
+        write_atomically(
+            latex,
+            f"% {one_line(shown.title)}. {one_line(shown.note)}\n% needs \\usepackage{{booktabs}}\n{to_latex(shown)}\n",
+        )
         write_atomically(page, self.page().render())
         return paths
 

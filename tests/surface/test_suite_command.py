@@ -23,6 +23,7 @@ from pbgeval.suite import Suite, SuiteGraph
 from tests.clusters import wait_until
 from tests.kit.commands import COMMAND, lacking, run_command, run_main, run_program
 from tests.kit.projects import SUITE_MODELS, write_suite
+from tests.table_readers import rows_of_latex
 
 GRAPHS = {"one": 9, "two": 14, "three": 20, "four": 31, "five": 12}  # entities
 
@@ -35,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run_main("suite", "many.yaml", "--workers", "1", cwd=folder)
     assert done.status == 0, done.err
     assert not lacking(
-        done.out, "five, vectors", "3 models on 5 graphs", "average", "suite.json, suite.csv, suite.html"
+        done.out, "five, vectors", "3 models on 5 graphs", "average", "suite.json, suite.csv, suite.tex, suite.html"
     )
     return folder
 
@@ -100,6 +101,9 @@ def test_the_table_has_every_figure_and_the_average_over_graphs(finished: Path) 
         for key, value in averages.items():
             values = [of["metrics"][key] for of in document["results"] if of["model"] == model]
             assert value == pytest.approx(statistics.fmean(values), rel=1e-15)
+    head, *of_graphs = rows_of_latex((output / "suite.tex").read_text(encoding="utf-8"))
+    assert head[:3] == ["graph", "edges", "distance, MRR"]
+    assert [row[0] for row in of_graphs] == [*GRAPHS, "average"]
     page = (output / "suite.html").read_text(encoding="utf-8")
     assert not lacking(page, "3 models on 5 graphs", "distance", "mean rank (lower is better)", "average", *GRAPHS)
     assert "has the best average MRR" in page
