@@ -184,7 +184,7 @@ class QueryPage:
 
     def _lead(self, relations: RelationFacts) -> str:
         mrr, num_queries = relations.total_mrr, relations.num_queries
-        first = [at for at in relations.by_weight if relations.weight[at] >= 0.0005][:MAX_NAMED]
+        first = [at for at in relations.by_weight if relations.weight[at] >= 0.00005][:MAX_NAMED]
         if len(mrr) == 1:
             shares = ", ".join(f"{clipped(relations.names[at])} {relations.weight[at]:.3f}" for at in first)
             lost = f" {1 - mrr[0]:.3f} is lost, most of it by {shares}." if first else ""
@@ -260,7 +260,7 @@ def shown_of(query: SavedQuery) -> tuple[int, Sequence[Any]]:
 
 def signed(value: float) -> str:
     """Return a difference with its sign."""
-    return f"{value:+.3f}".replace("-", "−")
+    return f"{value:+.4f}".replace("-", "−")
 
 
 def _short(score: float) -> float | None:

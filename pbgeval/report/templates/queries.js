@@ -28,7 +28,7 @@
   const count = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
   const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;
   const fixed = (value) => value.toFixed(3).replace("-", "−");
-  const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
+  const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(4)}`; // parts of a difference are small
 
   let data;
   try {
