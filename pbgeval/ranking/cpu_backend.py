@@ -17,6 +17,7 @@ from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, count_block, count_gath
 from pbgeval.ranking.exact import limits
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.block_scorer import ScorerComparator
+from pbgeval.scoring.exact import relative_error
 from pbgeval.scoring.fast_products import Bfloat16Use, Operands, operands_of
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
@@ -137,7 +138,8 @@ class CpuBackend(TorchBackend):
         if use.num_given_up <= 2 + use.num_blocks // 2 and cpu_counting.multiplies_bfloat16():
             operands = operands_of(queries.prepared, block.candidates.prepared, in_bfloat16=True)
             if operands is not None:
-                counted = self._count_operands(block, operands, int(num_cells * MAX_OPEN_SHARE) + 1)
+                max_tied = int(num_cells * MAX_OPEN_SHARE) + 1
+                counted = self._count_operands(block, operands, max_tied, max_tied)
                 use.num_blocks += 1
                 use.num_given_up += counted.open is None
                 if counted.open is not None:
@@ -146,16 +148,32 @@ class CpuBackend(TorchBackend):
         # The list holds at least one column.
         return None if operands is None else self._count_operands(block, operands, max(MAX_OPEN, queries.num_queries))
 
-    def _count_operands(self, block: Block, operands: Operands, max_open: int) -> Counted:
-        queries, true = block.queries, block.queries.true
+    def _count_operands(self, block: Block, operands: Operands, max_open: int, max_tied: int = 1 << 62) -> Counted:
+        queries, true, comparator = block.queries, block.queries.true, operands.kind.comparator
         assert isinstance(true, ExactTrue), "ranks are exact"
+        # No loop adds a bias to a distance in float64.
+        is_left_open = comparator.is_distance and comparator.bias
+        between = cpu_counting.Between(
+            queries.rows_BKD[0],
+            block.candidates.rows_BCD[0],
+            true.rows_QD,
+            true.score_Q,
+            torch.full_like(true.error_Q, torch.inf) if is_left_open else true.error_Q,
+            of_squares=comparator.is_distance,
+            share=relative_error(block.candidates.rows_BCD.shape[2]),
+            max_open=max_open,
+            max_tied=max_tied,
+        )
         offset_K, error_K = (bound.flatten() for bound in operands.kind.bounds(operands.queries, operands.candidates))
-        counts, cells, read_P = cpu_counting.count(
+        counts, cells, _ = cpu_counting.count(
             operands.queries.factors_ND[0],
             operands.candidates.factors_ND[0],
             limits((offset_K, error_K), true, queries.row_Q, queries.rows_BKD.dtype),
             (queries.row_Q, block.own_Q),
             block.known,
-            room_for_open=max_open,
+            between=between,
         )
-        return Counted(counts, true.value_Q, read_P, cells, None)
+        if cells is not None:
+            with comparator.lock:
+                comparator.tally.update(in_float64=int(between.numbers[1]))
+        return Counted(counts, true.value_Q, self.values(block), cells, None)

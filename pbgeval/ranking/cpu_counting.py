@@ -9,9 +9,11 @@ and counts are equal.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import torch
+from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.jit import is_installed
@@ -90,6 +92,46 @@ def _factors(query_KD: Tensor, candidate_CD: Tensor) -> tuple[blas.Gemm, int, Te
     return routine, longest_inner(query_KD.shape[1]), query_KD.float().contiguous(), candidate_CD.float().contiguous()
 
 
+@frozen(eq=False)
+class Between:
+    """What decides the cells between two limits: prepared rows, and the scores of true entities in float64."""
+
+    query_KL: Tensor  # may have more columns than candidates
+    candidate_CL: Tensor
+    true_QL: Tensor  # the rows of the true entities
+    score_Q: Tensor  # their scores
+    error_Q: Tensor  # how far these may be off; infinity: all cells of the query stay open
+    of_squares: bool  # whether scores are squared distances, else they are inner products
+    share: float  # of the terms' magnitudes: a score in float64 is not farther from the exact one
+    max_open: int  # so many cells that stay open are listed
+    max_tied: int = 1 << 62  # if about so many are between limits, the loop gives up
+    numbers: np.ndarray = field(init=False)  # cells that stayed open, that were decided, `max_tied`
+
+    @numbers.default
+    def _no_cells(self) -> np.ndarray:
+        return np.array([0, 0, self.max_tied])
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether all cells that stayed open are listed, and the loop did not give up."""
+        return bool(self.numbers[0] <= self.max_open and self.numbers[:2].sum() <= self.max_tied)
+
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the arguments of the loop."""
+        true = self.true_QL, self.score_Q, self.error_Q
+        return (
+            *(of.contiguous().numpy() for of in (self.query_KL, self.candidate_CL)),
+            tuple(of.contiguous().numpy() for of in true),
+            (self.of_squares, self.share),
+            (*np.empty((2, self.max_open), np.int64), self.numbers),
+        )
+
+
+def _nothing_between() -> Between:
+    none_KL, none_Q = torch.empty((0, 0)), torch.empty(0, dtype=torch.float64)
+    return Between(none_KL, none_KL, none_KL, none_Q, none_Q, of_squares=False, share=0.0, max_open=0)
+
+
 def count(
     query_KD: Tensor,
     candidate_CD: Tensor,
@@ -97,7 +139,7 @@ def count(
     row_and_own_Q: tuple[Tensor, Tensor],
     known: CellIndex | None,
     sampled: CellIndex | None = None,
-    room_for_open: int = 0,
+    between: Between | None = None,
 ) -> tuple[QueryCounts, CellIndex | None, Tensor]:
     """Count every candidate for every query.
 
@@ -111,17 +153,18 @@ def count(
         known: (row, candidate) of known answers, each once; the true entity may be among them and is left out. None:
             nothing is filtered.
         sampled: (row, candidate) of cells whose scores are returned, by row, then candidate; cells may repeat.
-        room_for_open: so many cells that tie are listed, if there are no more.
+        between: decides cells that would tie; None: they tie.
 
     Returns:
-        The counts; (query, candidate) of the cells that were counted as tied, None: there is no room for them; and the
-        scores of the sampled cells, float32.
+        The counts; (query, candidate) of the cells that stay open and were counted as tied, None: there are too many,
+        and counts are invalid or must be made again; and the scores of the sampled cells, float32.
     """
     row_Q, own_Q = (of_query.contiguous().numpy() for of_query in row_and_own_Q)
     routine, inner, padded_query_KD, candidate_CD = _factors(padded_rows(query_KD), candidate_CD)
     num_candidates, num_queries = candidate_CD.shape[0], row_Q.size
     counts_6Q = np.zeros((6, num_queries), np.int64)
-    listed = tuple(np.empty((2, room_for_open), np.int64))
+    between = between or _nothing_between()
+    of_between = between.arrays()
     tail_CD = padded_in_chunks(candidate_CD[num_candidates // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :])
     known_cells, sampled_cells = (
         (start_K.copy(), start_K, column_P, np.empty(column_P.size, np.float32))
@@ -129,7 +172,7 @@ def count(
     )
     (scores_P,) = blas.aligned_zeros([(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_CD.shape[0]),)])
     with routine.one_thread():
-        num_open = count_block(
+        count_block(
             routine.multiplication(padded_query_KD.shape[0], COLUMNS_AT_A_TIME, padded_query_KD.shape[1], inner),
             _numbers(padded_query_KD),
             _numbers(candidate_CD),
@@ -138,15 +181,14 @@ def count(
             (*(limit_Q.contiguous().numpy() for limit_Q in high_and_low_Q), own_Q),
             known_cells,
             sampled_cells,
-            listed,
+            of_between,
             scores_P,
             counts_6Q,
         )
+    query_P, column_P = (torch.from_numpy(listed_P[: between.numbers[0]]) for listed_P in of_between[-1][:2])
     return (
         QueryCounts.of_rows(torch.from_numpy(counts_6Q)),
-        (torch.from_numpy(listed[0][:num_open]), torch.from_numpy(listed[1][:num_open]))
-        if num_open <= room_for_open
-        else None,
+        (query_P, column_P) if between.is_listed else None,
         torch.from_numpy(sampled_cells[-1]),
     )
 

@@ -201,7 +201,7 @@ class ExactChunks:
         )
         max_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
         listed = {side: np.empty((2, max_open if side in lists.hidden else 0), np.int64) for side in ENDS}
-        num_open = np.zeros((2, 2), np.int64)  # by side: cells that stay open, cells that were decided
+        num_open = np.zeros((2, 3), np.int64)  # by side: cells that stay open, cells that were decided; the last unused
         bounds = *product_error(sizes.dimension, torch.float32), relative_error(sizes.dimension)
         with routine.one_thread():
             total = count_gathered_exactly(

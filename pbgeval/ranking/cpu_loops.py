@@ -179,18 +179,115 @@ def read_cells(scores_C: Compiled, start: Compiled, row: Compiled, cells: Compil
     return first, at_K[row]
 
 
+@inner_loop(may_reorder=True)  # a bound allows for any order
+def dot_product(x_D: Compiled, y_D: Compiled) -> Compiled:
+    """Return the sum of products in float64, and that of their magnitudes; `x_D` may be longer."""
+    total, magnitude = np.float64(0), np.float64(0)
+    for at in range(y_D.size):
+        term = np.float64(x_D[at]) * np.float64(y_D[at])
+        total += term
+        magnitude += abs(term)
+    return total, magnitude
+
+
+@inner_loop(may_reorder=True)
+def squared_distance(x_D: Compiled, y_D: Compiled) -> Compiled:
+    """Return the sum of the squares of differences in float64; `x_D` may be longer."""
+    total = np.float64(0)
+    for at in range(y_D.size):
+        difference = np.float64(x_D[at]) - np.float64(y_D[at])
+        total += difference * difference
+    return total
+
+
 @inner_loop()
-def list_open(
-    scores_C: Compiled, start: Compiled, query: Compiled, limits: Compiled, own: Compiled, cells: Compiled, at: Compiled
-) -> Compiled:
-    """Write down the cells of a query between its limits, as far as there is room; return how many there are so far."""
-    open_query_P, open_column_P = cells
-    for column in range(scores_C.size):
-        if limits[1] <= scores_C[column] <= limits[0] and start + column != own:
-            if at < open_query_P.size:
-                open_query_P[at], open_column_P[at] = query, start + column
-            at += 1
-    return at
+def is_listed(column: Compiled, column_P: Compiled) -> Compiled:
+    """Tell whether a column is among some."""
+    for at in range(column_P.size):  # noqa: SIM110 - numba knows no generators
+        if column_P[at] == column:
+            return True
+    return False
+
+
+@inner_loop()
+def is_same_row(x_D: Compiled, y_D: Compiled) -> Compiled:
+    """Tell whether two rows are equal."""
+    for at in range(x_D.size):  # noqa: SIM110
+        if x_D[at] != y_D[at]:
+            return False
+    return True
+
+
+@inner_loop()
+def decide_row(
+    rows: Compiled,
+    true: Compiled,
+    scores_C: Compiled,
+    start: Compiled,
+    query: Compiled,
+    limits: Compiled,
+    own: Compiled,
+    excluded_P: Compiled,
+    known_P: Compiled,
+    num_tied: Compiled,
+    kind: Compiled,
+    counts_6Q: Compiled,
+    open_cells: Compiled,
+) -> None:
+    """Compare in float64 what a query's limits leave open, and correct its counts, in which that ties.
+
+    Args:
+        rows: its prepared row, and prepared candidates.
+        true: the prepared row of its true entity, its score in float64, and how far that may be off.
+        scores_C: fast scores of the candidates, which are numbered from `start` on.
+        start: see above.
+        query: whose counts they are.
+        limits: candidates with scores from the second up to the first are open.
+        own: the true entity's number.
+        excluded_P: candidates that do not compete.
+        known_P: its known answers.
+        num_tied: how many are open.
+        kind: whether scores are squared distances; and the share of the terms' magnitudes that a score may be off.
+        counts_6Q: see `count_row`.
+        open_cells: room for (query, column) of what stays open, and ties until it is decided; and three numbers: how
+            many stay open, of which no more than there is room for are written, how many were decided, and how many
+            may be open before.
+    """
+    query_D, candidate_KD = rows
+    true_D, true_score, true_error = true
+    of_squares, share = kind
+    open_query_P, open_column_P, numbers = open_cells
+    column = 0
+    while num_tied > 0 and column < scores_C.size:
+        few_C = scores_C[column : column + COLUMNS_LOOKED_AT]
+        if column % COLUMNS_LOOKED_AT == 0 and not compare(few_C, limits[0], limits[1])[1]:
+            column += COLUMNS_LOOKED_AT
+            continue
+        number = start + column
+        if limits[1] <= scores_C[column] <= limits[0] and number != own and not is_listed(number, excluded_P):
+            num_tied -= 1
+            candidate_D = candidate_KD[number]
+            if of_squares:
+                magnitude = squared_distance(query_D, candidate_D)
+                score = -magnitude
+            else:
+                score, magnitude = dot_product(query_D, candidate_D)
+            bound = (share * magnitude + true_error) * (1 + 1e-9)
+            is_better, is_worse = score - true_score > bound, true_score - score > bound
+            if is_better or is_worse:
+                is_known = np.int64(is_listed(number, known_P))
+                counts_6Q[0, query] += np.int64(is_better)
+                counts_6Q[1, query] -= 1
+                counts_6Q[3, query] += np.int64(is_better) * is_known
+                counts_6Q[4, query] -= is_known
+                numbers[1] += 1
+            elif bound == 0 or is_same_row(candidate_D, true_D):
+                numbers[1] += 1
+            else:
+                if numbers[0] < open_query_P.size:
+                    open_query_P[numbers[0]], open_column_P[numbers[0]] = query, number
+                numbers[0] += 1
+        column += 1
 
 
 @CompiledLoop
@@ -203,14 +300,16 @@ def count_block(
     queries: Compiled,
     known: Compiled,
     sampled: Compiled,
-    open_cells: Compiled,
+    between: Compiled,
     scores: Compiled,
     counts_6Q: Compiled,
-) -> Compiled:
-    """Count all candidates for all queries; return how many cells are open. Arrays: see `cpu_counting.count`."""
+) -> None:
+    """Count all candidates for all queries. Arrays: see `cpu_counting.count`."""
     high_Q, low_Q, own_Q = queries
     _, _, known_P, known_score_P = known
-    arguments, num_candidates, num_open = multiplication[1], candidate_CD.shape[0], 0
+    query_KL, candidate_CL, true, kind, open_cells = between
+    true_QL, true_score_Q, true_error_Q = true
+    numbers, arguments, num_candidates = open_cells[2], multiplication[1], candidate_CD.shape[0]
     for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
         num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
         candidates, stride = candidate_CD[start:].ctypes.data, COLUMNS_AT_A_TIME
@@ -232,9 +331,14 @@ def count_block(
                         scores_C, start, query, limits, own, known_P[:0],  # no other is excluded
                         known_here_P, known_score_here_P, counts_6Q,
                     )  # fmt: skip
-                    if open_cells[0].size and tied:
-                        num_open = list_open(scores_C, start, query, limits, own, open_cells, num_open)
-    return num_open
+                    if tied and open_cells[0].size:
+                        decide_row(
+                            (query_KL[row], candidate_CL), (true_QL[query], true_score_Q[query], true_error_Q[query]),
+                            scores_C, start, query, limits, own, known_P[:0], known_here_P, tied, kind, counts_6Q,
+                            open_cells,
+                        )  # fmt: skip
+            if numbers[0] + numbers[1] > numbers[2]:
+                return
 
 
 # Chunks of edges that share lists -> counts.
@@ -375,17 +479,6 @@ def count_gathered(
 # float64 while their rows are in cache; what that leaves open is listed, for exact arithmetic.
 
 
-@inner_loop(may_reorder=True)  # a bound allows for any order
-def dot_product(x_D: Compiled, y_D: Compiled) -> Compiled:
-    """Return the sum of products in float64, and that of their magnitudes."""
-    total, magnitude = np.float64(0), np.float64(0)
-    for at in range(x_D.size):
-        term = np.float64(x_D[at]) * np.float64(y_D[at])
-        total += term
-        magnitude += abs(term)
-    return total, magnitude
-
-
 @inner_loop(may_reorder=True)
 def squared_length(x_D: Compiled) -> Compiled:
     """Return at least the square of a row's length, by a sum in float32: it rounds, and small squares underflow."""
@@ -479,85 +572,6 @@ def exact_queries(
 
 
 @inner_loop()
-def is_listed(column: Compiled, column_P: Compiled) -> Compiled:
-    """Tell whether a column is among some."""
-    for at in range(column_P.size):  # noqa: SIM110 - numba knows no generators
-        if column_P[at] == column:
-            return True
-    return False
-
-
-@inner_loop()
-def is_same_row(x_D: Compiled, y_D: Compiled) -> Compiled:
-    """Tell whether two rows are equal."""
-    for at in range(x_D.size):  # noqa: SIM110
-        if x_D[at] != y_D[at]:
-            return False
-    return True
-
-
-@inner_loop()
-def decide_row(
-    query_D: Compiled,
-    candidate_KD: Compiled,
-    scores_C: Compiled,
-    query: Compiled,
-    limits: Compiled,
-    own: Compiled,
-    excluded_P: Compiled,
-    known_P: Compiled,
-    num_tied: Compiled,
-    share: Compiled,
-    counts_6Q: Compiled,
-    open_cells: Compiled,
-) -> None:
-    """Compare in float64 what a query's limits leave open, and correct its counts, in which that ties.
-
-    Args:
-        query_D: its prepared row.
-        candidate_KD: prepared candidates; its true entity is number `own`.
-        scores_C: of the candidates in float32.
-        query: whose counts they are.
-        limits: candidates with scores from the second up to the first are open.
-        own: see above.
-        excluded_P: candidates that do not compete.
-        known_P: its known answers.
-        num_tied: how many are open.
-        share: of the terms' magnitudes: a score in float64 is not farther from the exact one.
-        counts_6Q: see `count_row`.
-        open_cells: room for (query, column) of what stays open, and ties until it is decided; and two numbers: how
-            many stay open, of which no more than there is room for are written, and how many were decided.
-    """
-    true, true_magnitude = dot_product(query_D, candidate_KD[own])
-    open_query_P, open_column_P, numbers = open_cells
-    column = 0
-    while num_tied > 0 and column < scores_C.size:
-        few_C = scores_C[column : column + COLUMNS_LOOKED_AT]
-        if column % COLUMNS_LOOKED_AT == 0 and not compare(few_C, limits[0], limits[1])[1]:
-            column += COLUMNS_LOOKED_AT
-            continue
-        if limits[1] <= scores_C[column] <= limits[0] and column != own and not is_listed(column, excluded_P):
-            num_tied -= 1
-            score, magnitude = dot_product(query_D, candidate_KD[column])
-            bound = share * (magnitude + true_magnitude) * (1 + 1e-9)
-            is_better, is_worse = score - true > bound, true - score > bound
-            if is_better or is_worse:
-                is_known = np.int64(is_listed(column, known_P))
-                counts_6Q[0, query] += np.int64(is_better)
-                counts_6Q[1, query] -= 1
-                counts_6Q[3, query] += np.int64(is_better) * is_known
-                counts_6Q[4, query] -= is_known
-                numbers[1] += 1
-            elif bound == 0 or is_same_row(candidate_KD[column], candidate_KD[own]):
-                numbers[1] += 1
-            else:
-                if numbers[0] < open_query_P.size:
-                    open_query_P[numbers[0]], open_column_P[numbers[0]] = query, column
-                numbers[0] += 1
-        column += 1
-
-
-@inner_loop()
 def count_side_exactly(
     multiplication: Compiled,
     query_KD: Compiled,
@@ -610,9 +624,10 @@ def count_side_exactly(
         )  # fmt: skip
         total += sum_of_scores
         if tied:
+            true_score, true_magnitude = dot_product(query_D, candidate_KD[row])
             decide_row(
-                query_D, candidate_KD, scores_C, query, limits, row, excluded_here_P, known_P[first:stop], tied, share,
-                counts_6Q, open_cells,
+                (query_D, candidate_KD), (candidate_KD[row], true_score, share * true_magnitude), scores_C, 0, query,
+                limits, row, excluded_here_P, known_P[first:stop], tied, (False, share), counts_6Q, open_cells,
             )  # fmt: skip
         if true_is_read_Q[query]:
             true_Q[query] = value_on_grids(query_D, candidate_KD[row], bits)

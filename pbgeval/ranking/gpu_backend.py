@@ -144,12 +144,7 @@ class GpuBackend(TorchBackend):
         """Count a block and decide all of its cells."""
         true = block.queries.true
         assert isinstance(true, ExactTrue), "ranks are exact"
-        read_P = true.value_Q.new_empty(0)
-        if block.read is not None and block.read[0].numel():
-            row_P, column_P = moved(block.read, self.device)
-            candidate_P = row_P // block.queries.rows_BKD.shape[1] * block.num_columns + column_P
-            read_P = self.pairs(block.queries.rows_KD[row_P], block.candidates.rows_CD[candidate_P])
-        return Counted(self._exact_counts(block, true), true.value_Q, read_P, NO_CELLS, None)
+        return Counted(self._exact_counts(block, true), true.value_Q, self.values(block), NO_CELLS, None)
 
     def _exact_counts(self, block: Block, true: ExactTrue) -> QueryCounts:
         """Count the candidates of a block, or those of its halves if too many cells stay open."""

@@ -374,14 +374,13 @@ class QueryGroupState:
         if self.exact_comparator is None:
             true = self.true(block.first, block.stop)
         else:
-            rows_QD = self.true_scores.read(block.first, block.stop).to(self.device)
-            true = ExactTrue.unpacked(self.exact_comparator, rows_QD, query_KD[row_Q.to(self.device)])
+            true = ExactTrue.unpacked(self.true_scores.read(block.first, block.stop).to(self.device))
         return QueryRows(query_KD[None], row_Q, true, self.exact_comparator)
 
     def true_values(self) -> Tensor:
         """Return every query's true score, computed like the competitors' scores in the pooled AUC, float32."""
         if self.exact_comparator is not None:
-            return self.true_scores.read(0, self.queries.num_queries)[:, -1].cpu()
+            return ExactTrue.unpacked(self.true_scores.read(0, self.queries.num_queries)).value_Q.cpu()
         for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
             self.true(block.first, block.stop)
         return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries), "cpu").kernel_Q.float()

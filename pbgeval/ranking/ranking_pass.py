@@ -1,7 +1,7 @@
 """A range of candidates -> counts of every query of a query group against them, for every policy but sampled lists.
 
 Queries stream past the range block by block. The backend returns counts and the scores of the cells sampled for the
-pooled AUC. Exact counting keeps no scores to read, so those cells are scored pair by pair, with the same bits.
+pooled AUC.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from operator import add, attrgetter
 
 import numpy as np
 import torch
+from attrs import evolve
 from torch import Tensor
 
 from pbgeval.ranking.backend import Backend
@@ -109,8 +110,7 @@ def _rank_range(
     if not prepared_rows.size:
         return
     prepared_CD = _prepared(state, table, prepared_rows, first_id + prepared_rows)
-    reads_scores = state.exact_comparator is None
-    cells = (state.sample.cells if state.sample and reads_scores else NOTHING_SAMPLED).within(first_id, stop)
+    cells = (state.sample.cells if state.sample else NOTHING_SAMPLED).within(first_id, stop)
     # A model may need as long for a few pairs as for a block, so its blocks also supply these scores.
     in_time_of_blocks = in_time if isinstance(state.comparator, ScorerComparator) else None
     for relation, rows in rows_by_relation.items():
@@ -127,24 +127,26 @@ def _rank_range(
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
-    if state.sample is not None and not reads_scores:
-        score_cells(state, table, first_id, state.sample.cells, known, threads)
     if in_time is not None and in_time_of_blocks is None:
         count_in_time(state, table, first_id, in_time, threads)
 
 
 def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, entity_ids_C: np.ndarray) -> Tensor:
     """Return the prepared rows of some candidates of a table."""
+    exact_comparator, dtype = state.exact_comparator, state.dtype
+    if exact_comparator is not None and table.has_only_embeddings:
+        transformed = state.queries.query_group.scorer.transforms_candidates(state.hidden)
+        dtype = dtype if transformed else torch.float32  # holds them as well
 
     def prepared(start: int, stop: int) -> Tensor:
         x_CD = (
-            table.range_of_rows(start, stop, state.dtype)
+            table.range_of_rows(start, stop, dtype)
             if rows.size == table.num_rows
-            else table.rows(torch.from_numpy(rows[start:stop]), state.dtype)
+            else table.rows(torch.from_numpy(rows[start:stop]), dtype)
         )
         return state.prepared_candidates(x_CD, entity_ids_C[start:stop])
 
-    if state.exact_comparator is None:
+    if exact_comparator is None or (dtype is torch.float32 and exact_comparator.keeps_candidates):
         return prepared(0, rows.size)
     # Rows take twice the memory in float64, so prepare a few at a time.
     prepared_CD = torch.empty((rows.size, table.embeddings_ND.shape[1]), dtype=torch.float32, device=table.device)
@@ -169,7 +171,9 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     for run in runs:
         query, is_known_P, sampled = work.sampled_in(run, block)
         query_in_time, in_time = work.in_time_in(run, block)
-        request = work.block(queries, block, own_Q, run, joined(sampled, in_time))
+        read = joined(sampled, in_time)
+        # Exact ranks have values, which no count reads: a block may be counted in halves.
+        request = work.block(queries, block, own_Q, run, read if undecided is None else None)
         try:
             for first, part, counted in _parts(state.backend, request):
                 assert counted.open is not None, "parts are small enough"
@@ -181,12 +185,13 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
         except NotANumberError as error:
             first_query = int(np.searchsorted(state.queries.key_Q, block.first_key + error.row))
             raise state.nan_score(first_query, int(work.entity_ids(run)[error.column])) from error
+        read_P = counted.read_P if undecided is None else state.backend.values(evolve(request, read=read))
         if query.size:
-            state.result.scores.add(query, counted.read_P[: query.size], is_known_P)
+            state.result.scores.add(query, read_P[: query.size], is_known_P)
         if query_in_time.numel():
             query_P, true_Q = query_in_time.to(state.device), counted.true_Q
             with state.lock:
-                state.add_in_time(block, count_cells(counted.read_P[query.size :], query_P, true_Q, true_Q))
+                state.add_in_time(block, count_cells(read_P[query.size :], query_P, true_Q, true_Q))
         if counted.scores_KC is not None:
             _hand_over(work, block, run, request, counted.scores_KC, counted.true_Q)
     return reduce(add, found if undecided is None else [*found, undecided.decide()])

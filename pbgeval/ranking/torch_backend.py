@@ -86,6 +86,16 @@ class TorchBackend:
             return GridProduct(self.exact_comparator).paired(query_PD, candidate_PD)
         return self.comparator.paired_scores(query_PD, candidate_PD)
 
+    def values(self, block: Block) -> Tensor:
+        """Return the values of the cells that are requested of a block of exact ranks, float64."""
+        assert self.exact_comparator is not None, "ranks are exact"
+        if block.read is None or not block.read[0].numel():
+            return torch.empty(0, dtype=torch.float64, device=self.device)
+        row_P, column_P = moved(block.read, self.device)
+        candidate_P = row_P // block.queries.rows_BKD.shape[1] * block.num_columns + column_P
+        queries, candidates = (block.queries.rows_KD, row_P), (block.candidates.rows_CD, candidate_P)
+        return GridProduct(self.exact_comparator).of_pairs(queries, candidates)
+
     def count(self, block: Block) -> Counted:
         """Count every candidate of a block for every query.
 
@@ -224,10 +234,5 @@ class TorchBackend:
         bounds_K = fast.offset_K.flatten(), fast.error_K.flatten()
         high_Q, low_Q = limits(bounds_K, true, queries.row_on_device_Q, scores_KC.dtype)
         counts = self.count_scores(block, scores_KC, high_Q, low_Q)
-        read_P = scores_KC.new_empty(0)
-        if block.read is not None and block.read[0].numel():
-            row_P, column_P = moved(block.read, self.device)
-            candidate_P = row_P // queries.rows_BKD.shape[1] * block.num_columns + column_P
-            read_P = self.pairs(queries.rows_KD[row_P], block.candidates.rows_CD[candidate_P])
         cells = cells_between(block, scores_KC, high_Q, low_Q, counts)
-        return Counted(counts, true.value_Q, read_P, cells, scores_KC if self.keeps_scores else None)
+        return Counted(counts, true.value_Q, self.values(block), cells, scores_KC if self.keeps_scores else None)

@@ -303,6 +303,10 @@ class ScorerRelation:
             columns += [of_E.to(known_ED).unsqueeze(-1) for of_E in (time_E // HALF_OF_TIME, time_E % HALF_OF_TIME)]
         return torch.cat(columns, dim=-1)
 
+    def transforms_candidates(self, hidden: Side) -> bool:
+        """Return False: a model gets entities as they are."""
+        return False
+
     def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor:
         """Return the rows of candidates that are given as numbers (E, 1)."""
         return torch.cat([x_ED + 1, *[torch.zeros_like(x_ED)] * (self.comparator.width(1) - 1)], dim=-1)

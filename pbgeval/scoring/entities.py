@@ -45,6 +45,11 @@ class EntityTable:
     def label(self) -> str:
         return f"entity type '{self.entity_type}', partition {self.partition}"
 
+    @property
+    def has_only_embeddings(self) -> bool:
+        """Whether vectors are the embeddings as they are, so that float32 holds them."""
+        return self.global_embedding_D is None and self.max_norm is None and not self.featurized
+
     def between(self, start: int, stop: int) -> EntityTable:
         """Return the table of rows start to stop (exclusive)."""
         return evolve(self, embeddings_ND=self.embeddings_ND[start:stop], first_row=self.first_row + start)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
 from pbgeval.scoring.comparators import COMPARATORS, check_finite, refuse_zero_vectors
-from pbgeval.scoring.fixed_order import norms_in_order, sum_in_order
+from pbgeval.scoring.fixed_order import directions_in_order, norms_in_order, sum_in_order
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query
 
 # Terms in float64 -> the sign of their exact sum.
@@ -158,12 +158,11 @@ def squared_lengths(x_ND: Tensor, taken_ND: Tensor | None = None) -> Tensor:
         x_ND: rows.
         taken_ND: what is taken away from them before.
     """
-    found = None
-    if x_ND.dim() == 2:
-        every_N, other_ND = torch.arange(x_ND.shape[0]), x_ND if taken_ND is None else taken_ND
-        found = sums_in_float64(x_ND, every_N, other_ND, every_N, of_squares=taken_ND is not None)
+    rows_ND = x_ND.flatten(0, -2)
+    every_N, other_ND = torch.arange(rows_ND.shape[0]), rows_ND if taken_ND is None else taken_ND.flatten(0, -2)
+    found = sums_in_float64(rows_ND, every_N, other_ND, every_N, of_squares=taken_ND is not None)
     if found is not None:
-        return found[0]
+        return found[0].view(x_ND.shape[:-1])
     length_N: Tensor = torch.linalg.vector_norm(
         x_ND if taken_ND is None else x_ND - taken_ND, dim=-1, dtype=torch.float64
     )
@@ -224,6 +223,11 @@ class ExactComparator:
         """Whether a bias is added to a square root: elsewhere distances are compared as squares."""
         return self.name == "l2" and self.bias
 
+    @property
+    def keeps_candidates(self) -> bool:
+        """Whether prepared candidates are their vectors, rounded."""
+        return self.name != "cos" and not self.bias
+
     def prepare_queries(self, x_ND: Tensor) -> Tensor:
         """Return prepared rows of transformed vectors in float64.
 
@@ -237,7 +241,9 @@ class ExactComparator:
         return _rounded([self._vector(x_ND[..., 1:]), torch.ones_like(constant_N1), x_ND[..., :1]])
 
     def prepare_candidates(self, x_ND: Tensor) -> Tensor:
-        """Return prepared candidates (..., D')."""
+        """Return prepared candidates (..., D') of vectors in float64, or of finite embeddings in float32."""
+        if x_ND.dtype is torch.float32 and self.keeps_candidates:
+            return x_ND
         return _rounded([self._vector(x_ND[..., 1:]), x_ND[..., :1]] if self.bias else [self._vector(x_ND)])
 
     def prepare_moved_queries(self, operator: str, parameters: Parameters, q_ND: Tensor) -> Tensor:
@@ -253,6 +259,10 @@ class ExactComparator:
     def _vector(self, x_ND: Tensor) -> Tensor:
         if self.name != "cos":
             return x_ND
+        directions_ND = directions_in_order(x_ND)
+        if directions_ND is not None:
+            return directions_ND
+        x_ND = x_ND.double()
         norm_N = norms_in_order(x_ND)
         if not bool((norm_N > 0).all()):
             refuse_zero_vectors(x_ND)

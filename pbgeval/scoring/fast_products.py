@@ -19,7 +19,7 @@ import torch
 from attrs import astuple, define, field, frozen
 from torch import Tensor
 
-from pbgeval.jit import CompiledLoop
+from pbgeval.jit import CompiledLoop, inner_loop
 from pbgeval.scoring.comparators import SMALLEST_SQUARE
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
 from pbgeval.scoring.product import product
@@ -173,17 +173,29 @@ class GridProduct:
 
     def paired(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
-        query_PD, weight_P, constant_P = _columns(self.comparator, query_PD, of_queries=True)
-        candidate_PD, bias_P, _ = _columns(self.comparator, candidate_PD, of_queries=False)
-        sums = grid_sums(query_PD, candidate_PD)
+        every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
+        return self.of_pairs((query_PD, every_P), (candidate_PD, every_P))
+
+    def of_pairs(self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor:
+        """Do the same for pairs of rows.
+
+        Args:
+            queries: prepared rows, and the one of each pair.
+            candidates: prepared rows, and the one of each pair.
+        """
+        (query_KD, row_P), (candidate_CD, column_P) = queries, candidates
+        query_KD, weight_K, constant_K = _columns(self.comparator, query_KD, of_queries=True)
+        candidate_CD, bias_C, _ = _columns(self.comparator, candidate_CD, of_queries=False)
+        sums = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=self.comparator.is_distance)
         if sums is None:
-            on_grid = self._on_grid(query_PD), self._on_grid(candidate_PD)
+            on_grid = self._on_grid(query_KD[row_P]), self._on_grid(candidate_CD[column_P])
             products_P, *squares = (
                 (x_PD * y_PD).sum(-1) for x_PD, y_PD in ((on_grid[0], on_grid[1]), *((of, of) for of in on_grid))
             )
         else:
             products_P, *squares = sums
-        return self._values(products_P, (squares[0], weight_P, constant_P), (squares[1], bias_P))
+        of_queries = squares[0], weight_K[row_P], constant_K[row_P]
+        return self._values(products_P, of_queries, (squares[1], bias_C[column_P]))
 
     def _values(
         self, products: Tensor, query_terms: tuple[Tensor, Tensor, Tensor], candidate_terms: tuple[Tensor, Tensor]
@@ -217,45 +229,71 @@ def grid_bits(num_columns: int) -> int:
 JIT_MIN_NUMBERS = 1 << 16  # of the first pairs for which numba is imported
 
 
-def grid_sums(x_PD: Tensor, y_PD: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+def grid_sums(
+    x_ND: Tensor, row_P: Tensor, y_ND: Tensor, other_P: Tensor, *, with_squares: bool = True
+) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return the sums of the products of pairs of rows on their grids, and of the squares of either row.
+
+    Args:
+        x_ND: rows.
+        row_P: the row of each pair.
+        y_ND: rows.
+        other_P: the row of `y` of each pair.
+        with_squares: False leaves squares zero.
 
     Returns:
         Three tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
     """
-    is_worth_it = _grid_sums.is_worth_compiling(x_PD.numel(), JIT_MIN_NUMBERS)
+    is_worth_it = _grid_sums.is_worth_compiling(row_P.numel() * x_ND.shape[-1], JIT_MIN_NUMBERS)
     takes = all(
-        x.dim() == 2 and x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_PD, y_PD)
+        x.dim() == 2 and x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_ND, y_ND)
     )
     if not (takes and is_worth_it):
         return None
-    sums_3P = np.empty((3, x_PD.shape[0]), np.float64)
-    rows = [(x.numpy(), x.view(torch.int32).numpy()) for x in (x_PD, y_PD)]
-    _grid_sums(*rows, grid_bits(x_PD.shape[1]), sums_3P)
+    sums_3P = np.zeros((3, row_P.numel()), np.float64)
+    rows = [
+        (x.numpy(), x.view(torch.int32).numpy(), of_P.contiguous().numpy())
+        for x, of_P in ((x_ND, row_P), (y_ND, other_P))
+    ]
+    _grid_sums(*rows, grid_bits(x_ND.shape[1]), with_squares, sums_3P)
     products_P, *squares = torch.from_numpy(sums_3P).unbind()
     return products_P, squares[0], squares[1]
 
 
+@inner_loop()
+def _exponent(bits_D):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return the exponent of the power of two above a row's largest number, given the bits of the row."""
+    largest = np.int32(0)
+    for at in range(bits_D.size):  # as integers, numbers without their signs have the same order
+        largest = np.int32(max(largest, np.int32(bits_D[at] & 0x7FFFFFFF)))
+    return math.frexp(np.float64(np.int32(largest).view(np.float32)))[1]
+
+
+@inner_loop()
+def _to_integer(x):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return the nearest integer, of two the even one; for magnitudes below 2^51, in half of the time of `rint`."""
+    return (x + 1.5 * 2.0**52) - 1.5 * 2.0**52
+
+
 @partial(CompiledLoop, may_reorder=True)  # no sum is rounded
-def _grid_sums(x_2PD, y_2PD, bits, sums_3P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    (x_PD, x_bits_PD), (y_PD, y_bits_PD) = x_2PD, y_2PD
-    for pair in range(x_PD.shape[0]):
-        x_D, y_D, largest_x, largest_y = x_PD[pair], y_PD[pair], np.int32(0), np.int32(0)
-        for at in range(x_D.size):  # as integers, numbers without their signs have the same order
-            largest_x = np.int32(max(largest_x, np.int32(x_bits_PD[pair, at] & 0x7FFFFFFF)))
-            largest_y = np.int32(max(largest_y, np.int32(y_bits_PD[pair, at] & 0x7FFFFFFF)))
-        exponent_x = math.frexp(np.float64(np.int32(largest_x).view(np.float32)))[1] - bits
-        exponent_y = math.frexp(np.float64(np.int32(largest_y).view(np.float32)))[1] - bits
+def _grid_sums(x_rows, y_rows, bits, with_squares, sums_3P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    (x_ND, x_bits_ND, row_P), (y_ND, y_bits_ND, other_P) = x_rows, y_rows
+    for pair in range(row_P.size):
+        x_D, y_D = x_ND[row_P[pair]], y_ND[other_P[pair]]
+        exponent_x = _exponent(x_bits_ND[row_P[pair]]) - bits
+        exponent_y = _exponent(y_bits_ND[other_P[pair]]) - bits
         per_x, per_y = math.ldexp(1.0, -exponent_x), math.ldexp(1.0, -exponent_y)
         products, squares_x, squares_y = np.float64(0), np.float64(0), np.float64(0)
         for at in range(x_D.size):
-            x, y = np.rint(np.float64(x_D[at]) * per_x), np.rint(np.float64(y_D[at]) * per_y)
-            products += x * y
-            squares_x += x * x
-            squares_y += y * y
+            products += _to_integer(np.float64(x_D[at]) * per_x) * _to_integer(np.float64(y_D[at]) * per_y)
         sums_3P[0, pair] = math.ldexp(products, exponent_x + exponent_y)
-        sums_3P[1, pair] = math.ldexp(squares_x, 2 * exponent_x)
-        sums_3P[2, pair] = math.ldexp(squares_y, 2 * exponent_y)
+        if with_squares:
+            for at in range(x_D.size):
+                x, y = _to_integer(np.float64(x_D[at]) * per_x), _to_integer(np.float64(y_D[at]) * per_y)
+                squares_x += x * x
+                squares_y += y * y
+            sums_3P[1, pair] = math.ldexp(squares_x, 2 * exponent_x)
+            sums_3P[2, pair] = math.ldexp(squares_y, 2 * exponent_y)
 
 
 @define(eq=False)

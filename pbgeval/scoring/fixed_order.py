@@ -6,9 +6,16 @@ sum it goes into are separate operations, since a fused one rounds differently. 
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+import torch
 from torch import Tensor
 
+from pbgeval.jit import CompiledLoop
 from pbgeval.scoring.block_sizes import sizes_on
+
+JIT_MIN_NUMBERS = 1 << 19  # of the first rows for which numba is imported
 
 
 def sum_in_order(x_ND: Tensor) -> Tensor:
@@ -27,6 +34,40 @@ def sum_in_order(x_ND: Tensor) -> Tensor:
 def norms_in_order(x_ND: Tensor) -> Tensor:
     """Return the Euclidean norms of the last axis."""
     return sum_in_order(x_ND.square()).sqrt()
+
+
+def directions_in_order(x_ND: Tensor) -> Tensor | None:
+    """Return each row divided by its norm, float32, by a compiled loop.
+
+    Returns:
+        None where the loop does not take rows, is not worth loading, or meets a row whose norm is zero.
+    """
+    takes = x_ND.device.type == "cpu" and x_ND.dim() == 2 and x_ND.shape[1] > 0 and x_ND.stride(-1) == 1
+    if not (takes and _directions.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
+        return None
+    directions_ND = torch.empty(x_ND.shape, dtype=torch.float32)
+    has_all = _directions(x_ND.numpy(), np.empty(x_ND.shape[1], np.float64), directions_ND.numpy())
+    return directions_ND if has_all else None
+
+
+@CompiledLoop
+def _directions(x_ND, folded_D, directions_ND):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Do what `x_ND / norms_in_order(x_ND)` does, and round; return whether all norms are positive."""
+    for row in range(x_ND.shape[0]):
+        x_D, direction_D, width = x_ND[row], directions_ND[row], x_ND.shape[1]
+        for at in range(width):
+            folded_D[at] = np.float64(x_D[at]) * np.float64(x_D[at])
+        while width > 1:
+            half = (width + 1) // 2
+            for at in range(width - half):
+                folded_D[at] += folded_D[half + at]
+            width = half
+        norm = math.sqrt(folded_D[0])
+        if not norm > 0:
+            return False
+        for at in range(x_D.size):
+            direction_D[at] = np.float32(np.float64(x_D[at]) / norm)
+    return True
 
 
 def transform_in_order(x_ED: Tensor, matrix_DD: Tensor) -> Tensor:

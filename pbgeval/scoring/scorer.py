@@ -24,7 +24,7 @@ from pbgeval.scoring.block_scorer import ScorerRelation
 from pbgeval.scoring.comparators import Comparator, check_finite
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query, moves_to_query
-from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 
 
 @frozen(eq=False)
@@ -67,8 +67,7 @@ class RelationScorer:
 
     def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor:
         """Return the prepared candidate rows (E, D') of the hidden side."""
-        moved = self.exact_comparator is not None and moves_to_query(self.operator, self.comparator.name)
-        if self.acts_on_candidates(hidden) and not moved:
+        if self.transforms_candidates(hidden):
             x_ED = self.transformed(hidden, x_ED, None)
         return (self.exact_comparator or self.comparator).prepare_candidates(x_ED)
 
@@ -76,6 +75,11 @@ class RelationScorer:
         """Return whether relations transform candidates, each in its own way."""
         acts = hidden in self.parameters or hidden is Side.RHS or OPERATORS[self.operator].acts_on_both_sides
         return acts and not self.dynamic and self.operator != "none"
+
+    def transforms_candidates(self, hidden: Side) -> bool:
+        """Return whether candidates are transformed here, because their operator does not move to the query."""
+        moved = self.exact_comparator is not None and moves_to_query(self.operator, self.comparator.name)
+        return self.acts_on_candidates(hidden) and not moved
 
     def transformed(self, side: Side, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         """Return the rows of one side as its operator makes them."""
@@ -165,7 +169,9 @@ class QueryGroup:
 
     def true_width(self, dimension: int, dtype: torch.dtype) -> int:
         """Return the number of columns that hold a query's true score, or what it is computed from."""
-        return TrueScores.width(dtype) if self.scorer.exact_comparator is None else dimension + 1
+        if self.scorer.exact_comparator is None:
+            return TrueScores.width(dtype)
+        return dimension + ExactTrue.EXTRA_COLUMNS
 
 
 def query_groups(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[QueryGroup]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -67,6 +68,7 @@ class TrueScores:
 class ExactTrue:
     """The true entities' prepared rows of some queries, for exact ranks."""
 
+    EXTRA_COLUMNS: ClassVar[int] = 5  # of packed rows: the value, the score and its error
     rows_QD: Tensor  # float32
     value_Q: Tensor  # float32: the score that the pooled AUC compares, computed as those of competitors
     score_Q: Tensor  # float64, without the query's constant
@@ -79,14 +81,17 @@ class ExactTrue:
         return cls(true_QD, value_Q, *comparator.scores_in_float64(query_QD, true_QD))
 
     def packed(self) -> Tensor:
-        """Return a row of floats per query."""
-        return torch.cat([self.rows_QD, self.value_Q.unsqueeze(1)], dim=1)
+        """Return a row of floats per query; numbers of float64 keep their bits."""
+        scores_Q4 = torch.stack([self.score_Q, self.error_Q], dim=1).view(torch.float32)
+        return torch.cat([self.rows_QD, self.value_Q.unsqueeze(1), scores_Q4], dim=1)
 
     @classmethod
-    def unpacked(cls, comparator: ExactComparator, rows_QD: Tensor, query_QD: Tensor) -> ExactTrue:
-        """Read what `packed` made; the queries must be those that it was made with."""
-        true_QD = rows_QD[:, :-1]
-        return cls(true_QD, rows_QD[:, -1], *comparator.scores_in_float64(query_QD, true_QD))
+    def unpacked(cls, rows_QD: Tensor) -> ExactTrue:
+        """Read what `packed` made."""
+        width = rows_QD.shape[1] - cls.EXTRA_COLUMNS
+        scores_Q4 = rows_QD[:, width + 1 :].clone(memory_format=torch.contiguous_format)  # else not aligned for float64
+        score_Q, error_Q = scores_Q4.view(torch.float64).unbind(1)
+        return cls(rows_QD[:, :width], rows_QD[:, width], score_Q, error_Q)
 
 
 # Prepared rows -> hashes of their values, and the candidates with exactly the vector of a query's true entity.

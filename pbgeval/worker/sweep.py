@@ -56,6 +56,7 @@ from pbgeval.ranking.ranking_pass import rank, rank_given
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.scorer import query_groups
+from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
@@ -156,7 +157,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
 
 def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
     config = context.inputs.config
-    widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
+    widest = max(config.dimension_of(name) for name in config.used_entity_types) + ExactTrue.EXTRA_COLUMNS
     num_queries = edges.num_edges * len(context.settings.sides)
     itemsize = torch.empty(0, dtype=context.settings.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()

@@ -64,6 +64,16 @@ def drawn_block(
     }
 
 
+def all_open(drawn: dict[str, Any], room: int) -> cpu_counting.Between:
+    """Return what decides no cell, so that those between the limits are listed."""
+    query_KD, candidate_CD, num_queries = drawn["query_KD"], drawn["candidate_CD"], drawn["row_Q"].size
+    nan_QD = torch.full((num_queries, query_KD.shape[1]), torch.nan)
+    zero_Q = torch.zeros(num_queries, dtype=torch.float64)
+    return cpu_counting.Between(
+        query_KD, candidate_CD, nan_QD, zero_Q, zero_Q + torch.inf, of_squares=False, share=0.0, max_open=room
+    )
+
+
 shapes = st.fixed_dictionaries(
     {
         "seed": st.integers(0, 1 << 30),
@@ -93,7 +103,7 @@ def test_counts_and_open_cells_are_those_of_the_general_path(shape: dict[str, An
     sampled = tuple(map(torch.from_numpy, drawn["sampled"]))
 
     found, open_cells, score_P = cpu_counting.count(
-        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, sampled, room
+        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, sampled, all_open(drawn, room)
     )
 
     scores_KC = torch.from_numpy(drawn["scores_KC"])

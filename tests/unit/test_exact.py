@@ -164,7 +164,7 @@ def test_a_cluster_of_near_ties(name, kind):
     found = counts_of(comparator, query_KL, candidate_CL, [0, 120], kind)
 
     assert expected_counts(name, False, query_KL, candidate_CL, [0, 120]) == found
-    assert comparator.tally["exactly"] > 0
+    assert comparator.tally["exactly"] > 0 or kind in ("compiled", "bfloat16")  # the loop compares rows
     assert (
         comparator.tally["in_float64"] > 0 or kind == "float64"
     )  # whose bounds leave to float64 what it cannot decide

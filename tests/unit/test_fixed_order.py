@@ -5,7 +5,9 @@ import struct
 import pytest
 import torch
 
+from pbgeval.scoring import fixed_order
 from pbgeval.scoring.fixed_order import means_in_order, norms_in_order, sum_in_order, transform_in_order
+from tests.kit.loops import use_loops
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 101])
@@ -39,6 +41,20 @@ def test_means_of_runs_of_rows():
 
     assert means_in_order(x_FD, torch.tensor([0, 1, 4])).tolist() == [[1.0], [14 / 3]]
     assert means_in_order(x_FD, torch.tensor([0])).tolist() == []
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 101])
+def test_directions_by_a_loop_have_the_bits_of_the_general_path(width, monkeypatch):
+    use_loops(monkeypatch, True, fixed_order._directions)
+    x_ND = torch.randn((300, width), dtype=torch.float64, generator=torch.Generator().manual_seed(width))
+    x_ND[5:9] *= 2.0**-140
+    x_ND[9:12, 1:] = 0.0
+    for rows_ND in (x_ND, x_ND.float()):
+        expected_ND = rows_ND.double() / norms_in_order(rows_ND.double()).unsqueeze(1)
+
+        assert torch.equal(fixed_order.directions_in_order(rows_ND), expected_ND.float())
+    x_ND[7] = 0.0
+    assert fixed_order.directions_in_order(x_ND) is None
 
 
 def test_a_sum_of_squares_of_the_largest_and_smallest_float32():
