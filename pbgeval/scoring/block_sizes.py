@@ -32,6 +32,7 @@ class BlockSizes:
     hashed_rows: int
     checked_rows: int  # of a partition under inspection
     swept_rows: int  # candidates that are read from files and counted together, at most
+    swept_numbers: int  # of these, at most
     range_bytes: int  # candidates of a partition that are prepared together
     searched_numbers: int  # in float64, where overflow is searched for
     numbers: int  # of rows that are gathered, at most
@@ -60,6 +61,7 @@ CPU = BlockSizes(
     hashed_rows=256,
     checked_rows=1 << 15,
     swept_rows=1 << 16,
+    swept_numbers=1 << 21,  # 8 MB in float32
     range_bytes=1 << 25,
     searched_numbers=1 << 22,
     numbers=1 << 19,
@@ -83,6 +85,7 @@ GPU = BlockSizes(
     hashed_rows=1 << 18,
     checked_rows=1 << 20,
     swept_rows=1 << 18,  # beside them the next ones are read, into as much pinned memory
+    swept_numbers=1 << 27,
     range_bytes=1 << 28,
     searched_numbers=1 << 26,
     numbers=1 << 27,  # 512 MB in float32

@@ -173,8 +173,15 @@ class GridProduct:
 
     def paired(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
-        every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
-        return self.of_pairs((query_PD, every_P), (candidate_PD, every_P))
+        every_P = torch.arange(query_PD.shape[0]) if query_PD.device.type == "cpu" else None
+        found = None if every_P is None else self._by_loop((query_PD, every_P), (candidate_PD, every_P))
+        if found is not None:
+            return found
+        query_PD, weight_P, constant_P = _columns(self.comparator, query_PD, of_queries=True)
+        candidate_PD, bias_P, _ = _columns(self.comparator, candidate_PD, of_queries=False)
+        q_PD, c_PD = self._on_grid(query_PD), self._on_grid(candidate_PD)
+        products_P, *squares = ((x_PD * y_PD).sum(-1) for x_PD, y_PD in ((q_PD, c_PD), (q_PD, q_PD), (c_PD, c_PD)))
+        return self._values(products_P, (squares[0], weight_P, constant_P), (squares[1], bias_P))
 
     def of_pairs(self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor:
         """Do the same for pairs of rows.
@@ -183,17 +190,18 @@ class GridProduct:
             queries: prepared rows, and the one of each pair.
             candidates: prepared rows, and the one of each pair.
         """
+        found = self._by_loop(queries, candidates) if queries[0].device.type == "cpu" else None
+        return self.paired(queries[0][queries[1]], candidates[0][candidates[1]]) if found is None else found
+
+    def _by_loop(self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor | None:
+        """Return the values of pairs of rows by a compiled loop; None: see `grid_sums`."""
         (query_KD, row_P), (candidate_CD, column_P) = queries, candidates
         query_KD, weight_K, constant_K = _columns(self.comparator, query_KD, of_queries=True)
         candidate_CD, bias_C, _ = _columns(self.comparator, candidate_CD, of_queries=False)
         sums = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=self.comparator.is_distance)
         if sums is None:
-            on_grid = self._on_grid(query_KD[row_P]), self._on_grid(candidate_CD[column_P])
-            products_P, *squares = (
-                (x_PD * y_PD).sum(-1) for x_PD, y_PD in ((on_grid[0], on_grid[1]), *((of, of) for of in on_grid))
-            )
-        else:
-            products_P, *squares = sums
+            return None
+        products_P, *squares = sums
         of_queries = squares[0], weight_K[row_P], constant_K[row_P]
         return self._values(products_P, of_queries, (squares[1], bias_C[column_P]))
 

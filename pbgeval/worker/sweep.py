@@ -163,7 +163,7 @@ def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: in
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
     held = context.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
     sizes = sizes_on(context.device)
-    most_rows = sizes.rows(sizes.swept_rows, widest)
+    most_rows = max(min(sizes.swept_rows, sizes.swept_numbers // widest), 1)
     plan = plan_memory(limit, resident, edges.num_edges, num_queries, widest * itemsize, threads, held, most_rows)
     if context.inputs.scorer is None:
         return plan
