@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -91,6 +92,7 @@ def test_on_a_device_it_mixes_no_tensors_of_device_and_host(
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)
     for name in ("get_sync_debug_mode", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: 0)
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # before each evaluation, of all that other tests have left
     monkeypatch.setattr(sys, "argv", ["gpu_check", "--smoke", "--output", str(tmp_path / "found.json")])
     monkeypatch.delenv("OUT", raising=False)
 
