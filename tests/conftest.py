@@ -256,11 +256,12 @@ def kernel_device(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
     monkeypatch.setattr(device_scores, "PAIRS_PER_PROGRAM", 1024)
     for (module, name), check in request.getfixturevalue("interpreted_checks").items():
         monkeypatch.setattr(module, name, check)
-    monkeypatch.setattr(self_check, "DEVICE_DIMENSIONS", (16, 33))
+    monkeypatch.setattr(self_check, "DEVICE_DIMENSIONS", (16, 17))
     monkeypatch.setattr(self_check, "DEVICE_SHAPES", ((1, 1), (3, 17), (20, 40)))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Triton's interpreter")
     add_in_order_when_interpreted(monkeypatch)
     interpret_with_this_numpy(monkeypatch)
+    prepare_functions_once(monkeypatch)
     return "cpu"
 
 
@@ -277,6 +278,18 @@ def interpret_with_this_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
         tensor.__index__ = lambda self: self.handle.data.item()
 
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_and_mend)
+
+
+def prepare_functions_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what a kernel calls be prepared once: the interpreter does it at each call, and undoes it never."""
+    from triton.runtime import interpreter
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.fn not in self.rewritten_fn:
+            interpreter._patch_lang(self.fn)
+        return self.rewrite()(*args, **kwargs)
+
+    monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call)
 
 
 def add_in_order_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:

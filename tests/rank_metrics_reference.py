@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -121,11 +122,17 @@ def chance(base: str, queries: Queries) -> tuple[Fraction | float, Fraction | fl
         return _chance_of_product(queries)
     expectation = squared_deviation = Fraction(0)
     for p, num_candidates in zip(queries.shares, queries.num_candidates, strict=True):
-        values = [of_query(base, rank, num_candidates) for rank in range(1, num_candidates + 1)]
-        middle = sum(values, Fraction(0)) / num_candidates
+        middle, deviation = _chance_of_query(base, num_candidates)
         expectation += p * middle
-        squared_deviation += p**2 * (sum((of**2 for of in values), Fraction(0)) / num_candidates - middle**2)
+        squared_deviation += p**2 * deviation
     return expectation, squared_deviation
+
+
+@functools.cache
+def _chance_of_query(base: str, num_candidates: int) -> tuple[Fraction, Fraction]:
+    values = [of_query(base, rank, num_candidates) for rank in range(1, num_candidates + 1)]
+    middle = sum(values, Fraction(0)) / num_candidates
+    return middle, sum((of**2 for of in values), Fraction(0)) / num_candidates - middle**2
 
 
 def _chance_of_product(queries: Queries) -> tuple[float, float]:
