@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pbgeval.ranking import cpu_counting, torch_backend
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
-from pbgeval.ranking.exact import decided
+from pbgeval.ranking.exact import cells_between, decided
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import ZeroVectorError
 from pbgeval.scoring.exact import ExactComparator
@@ -26,7 +26,7 @@ from pbgeval.scoring.fast_products import (
     operands_of,
 )
 from pbgeval.scoring.true_scores import ExactTrue
-from pbgeval.stats.ranks import RankCounts
+from pbgeval.stats.ranks import QueryCounts, RankCounts
 from tests.exact_reference import Prepared, compare, exact_score_of
 from tests.examples import crossed, examples
 from tests.kit.graphs import COMPARATORS
@@ -225,6 +225,18 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         off_KC = (scores_KC.double() - offset_K.unsqueeze(1) - exact_KC).abs()
         assert (off_KC <= error_K.unsqueeze(1) + exact_KC.abs() * 1e-12).all()
         assert start < 70 or off_KC.amax() > 0.01 * error_K.amax()  # it is no empty bound
+
+
+def test_a_score_that_is_a_bound_stays_open():
+    """The bounds are of what the score that counts may be, ends included."""
+    rows = QueryRows(torch.ones(1, 1, 2), torch.tensor([0]), None)
+    block = Block(rows, CandidateRows(torch.ones(1, 6, 2)), own_Q=torch.tensor([2]), known=None)
+    scores_KC, (low_Q, high_Q) = torch.tensor([[0.5, 1, 1.5, 2, 1.5, 3]]), torch.tensor([[1.0], [2.0]])
+    counts = QueryCounts.unfiltered(RankCounts(*torch.tensor([[1], [3], [5]])))
+
+    query_P, column_P = cells_between(block, scores_KC, high_Q, low_Q, counts)
+
+    assert (query_P.tolist(), column_P.tolist()) == ([0] * 3, [1, 3, 4])
 
 
 def test_a_root_is_left_to_float64_where_its_error_is_too_wide():

@@ -212,6 +212,15 @@ def test_the_variance_is_right_on_average_over_every_sample(values, num_draws):
     assert variance * (1 - 1e-12) <= np.mean([np.mean(of) for of in estimates]) <= 1.03 * variance
 
 
+def test_strata_of_which_all_is_drawn_add_no_degrees_of_freedom():
+    residuals, strata = [3, -3] * 10, [0] * 12 + [1] * 8
+    of_two = SampleDesign(np.array(strata), np.array([50, 40]))
+    of_more = SampleDesign(np.array([*strata, 2, 3]), np.array([50, 40, 1, 1]))
+
+    assert variance_of_mean(np.array(residuals), of_two)[1] == 17
+    assert variance_of_mean(np.array([*residuals, 0, 0]), of_more)[1] == 17
+
+
 def test_students_quantiles_are_those_of_the_tables():
     table = {1: 12.70620, 2: 4.302653, 3: 3.182446, 5: 2.570582, 10: 2.228139, 30: 2.042272, 120: 1.979930}
     table |= {10**12: 1.959963985}

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.auc import pooled_auc
+from pbgeval.metrics.auc import JACKKNIFE_GROUPS, _without_a_group, pooled_auc
+from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 from tests.kit.graphs import score_values
 
@@ -63,3 +64,17 @@ def test_where_no_draw_differs_the_interval_leaves_room_for_what_was_not_drawn()
 
     assert 0.0 < found["low"] < 1.0 == found["high"]
     assert 0.0 < found["standard_error"] < found["high"] - found["low"]
+
+
+def test_each_group_is_left_out_once_and_the_rest_stands_for_as_many():
+    """A positive score of each cluster, and two negative ones."""
+    every = np.arange(2 * JACKKNIFE_GROUPS)
+    ones, size = np.ones(len(every), np.int64), len(every)
+    design = SampleDesign(0 * every, np.array([1000]))
+
+    found = [*_without_a_group(design, [(ones, every, every), (2 * ones, *[np.repeat(every, 2)] * 2)])]
+
+    share = size / (size - 2)
+    assert [[of.tolist() for of in weights] for weights in found] == JACKKNIFE_GROUPS * [
+        [[share] * (size - 2), [2 * share] * (size - 2)]
+    ]
