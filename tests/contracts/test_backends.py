@@ -145,6 +145,7 @@ def test_counts_are_those_by_sorting(make_backend, shape, exact, keeps_scores, e
     counts = found.counts
     if exact:
         counts = decided(block.queries, block.candidates, counts, found.open, block.known_on_device)
+        assert torch.equal(backend.values(block).cpu(), exact_KC[cells(of.known)].double())
     excluded = set(of.excluded) if excludes else set()
     expected = of.counts(lambda row, at: float(exact_KC[row, at]), lambda query: float(true_Q[query]), excluded)
     assert as_tuples(counts.cpu()) == expected
