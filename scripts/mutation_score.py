@@ -29,7 +29,7 @@ import pytest
 from attrs import frozen
 
 ROOMS = ("ranking", "scoring", "stats", "metrics", "worker", "inputs/edge_sample")  # or single modules
-TESTS = ("tests/unit", "tests/laws", "tests/golden")
+TESTS = ("tests/unit", "tests/laws", "tests/golden", "tests/contracts/test_backends.py")
 UNMARKED = "not slow and not peers and not slurm and not netns and not browser and not gpu"
 KINDS = ("comparison", "boundary", "arithmetic", "constant", "return")
 SHORTEST = 25  # tests of a mutant that run first

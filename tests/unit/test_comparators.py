@@ -5,8 +5,11 @@ import random
 
 import pytest
 import torch
+from attrs import evolve
 
+from pbgeval.scoring import block_sizes
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
+from pbgeval.scoring.distances import ABSOLUTE
 from tests import reference
 from tests.kit.graphs import OWN_COMPARATORS
 
@@ -100,3 +103,16 @@ def test_a_clamped_score_ends_at_20_and_ties_beyond():
     assert real_scores(comparator, [[5.0, 1.0]], rows.tolist()).tolist() == [[20.0, 20.0, 20.0, -20.0]]
     assert comparator.paired_scores(rows, rows).tolist() == [20.0, 16.0, 20.0, 20.0]
     assert torch.equal(comparator.paired_scores(rows, rows), comparator.pbg_true_scores(rows, rows))
+
+
+def test_distances_of_columns_are_computed_in_pieces_that_fit(monkeypatch):
+    monkeypatch.setattr(block_sizes.CPU, "distance_cells", 20)
+    query_BQD, candidate_BCD = torch.randn(2, 7, 3), torch.randn(2, 6, 3)
+    sizes = []
+
+    found_BQC = evolve(ABSOLUTE, term=lambda parts: sizes.append(parts[0].numel()) or parts[0].abs())(
+        query_BQD, candidate_BCD
+    )
+
+    torch.testing.assert_close(found_BQC, -(query_BQD[:, :, None] - candidate_BCD[:, None]).abs().sum(3))
+    assert sizes == 2 * [18, 18, 18, 18, 18, 18, 6, 6, 6]
