@@ -47,7 +47,8 @@ def declared_files() -> dict[str, tuple[Part, ...]]:
     found = {}
     for section in OUTPUT_FILES.read_text(encoding="utf-8").split("\n### ")[1:]:
         parts = [
-            Part(*row) for row in re.findall(r"^\| `(.*?)` \| (.*?) \| (.*?) ?\| (.*?) ?\|$", section, re.MULTILINE)
+            Part(*row)
+            for row in re.findall(r"^- `(.*?)` \((.*?)\)(?:: (.*?))?(?: \*\(only: (.*)\)\*)?$", section, re.MULTILINE)
         ]
         names = section.partition("\n")[0].replace("`", "").split(", ")
         for name in names if names[0].endswith(".csv") else [", ".join(names)]:  # of several tables: those of its own
