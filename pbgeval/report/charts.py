@@ -174,7 +174,7 @@ def line_labels(names: Sequence[str], lines: Sequence[Line], x: Axis, y: Axis, a
     for place, kind in enumerate(ranked):
         above = heights[ranked[place - 1]] - heights[kind] if place else math.inf
         below = heights[kind] - heights[ranked[place + 1]] if place + 1 < len(ranked) else math.inf
-        is_above = place == 0 or above > below
+        is_above = (place == 0 or above > below) and y.at(heights[kind]) - _ABOVE > y.end
         width, start = LETTER_WIDTH * len(names[kind]), x.at(at)
         anchor = "end" if start + width > x.end or (is_above and start - width >= x.start) else "start"
         left, right = (start - width, start) if anchor == "end" else (start, start + width)
@@ -202,14 +202,14 @@ def _widest_gap(lines: Sequence[Line]) -> float:
 
 def bar_labels(names: Sequence[str], boxes: Sequence[Box], x: Axis, y: Axis) -> list[Label]:
     """Return the name of each kind of bars, above the bar that stands out most from its neighbors."""
-    bars = [(int(box.style[-1]), (x.at(box.x[0]) + x.at(box.x[1])) / 2, y.at(box.y[1])) for box in boxes]
+    bars = [(int(box.style[-1]), x.at(box.x[0]), x.at(box.x[1]), y.at(box.y[1])) for box in boxes]
     labels: list[Label] = []
     for kind, name in enumerate(names):
         half = LETTER_WIDTH * len(name) / 2
         places = []
-        for of, middle, top in bars:
-            center = max(middle, x.start + half)
-            others = [height for _, place, height in bars if abs(place - center) < half]
+        for of, left, right, top in bars:
+            center = min(max((left + right) / 2, x.start + half), x.end - half)
+            others = [height for _, start, end, height in bars if start < center + half and end > center - half]
             is_free = all(abs(label.x - center) > half + LETTER_WIDTH * len(label.text) / 2 for label in labels)
             if of == kind and is_free and others:
                 places.append((min(others) - top, -min(others), center))

@@ -61,7 +61,7 @@ def comparison_page(comparison: Comparison) -> Page:
         drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
         main = comparison.differences[at]
         shown.append(difference_chart(short_title(f"both.{main.metric}"), main, drawn))
-        table = evolve(table, wide=("queries", "A", "B"))
+        table = evolve(table, wide=("queries", "A", "B", "95% interval"))  # the chart has the intervals
         sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
     rows = [
         ("A", comparison.a, comparison.a_model, "; ".join(tags_of(a.document))),
@@ -83,7 +83,7 @@ def _provenance(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Se
     """Return where the runs come from; what all of them share stands below the table."""
     shared = [name for at, name in enumerate(columns) if len({row[at] for row in rows}) == 1 < len(rows)]
     first = dict(zip(columns, rows[0], strict=True))
-    note = "".join(f"{name.capitalize()} of all: {first[name]}. " for name in shared).rstrip()
+    note = "".join(f"{name.capitalize()} of all runs: {first[name]}. " for name in shared).rstrip()
     table = DataTable("The runs", columns, rows, note, kinds="l" * len(columns))
     return Section("origin", "Provenance", [without(table, shared)], layout="wide")
 
