@@ -1,0 +1,124 @@
+"""The sentences on top of comparisons, and where charts put their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pbgeval.metrics.paired import Difference
+from pbgeval.report.charts import Axis, Box, Line, bar_labels, line_labels
+from pbgeval.report.comparison import Comparison
+from pbgeval.report.comparison_pages import sentence_of_two
+from pbgeval.report.suite_tables import SuiteResults, SuiteRow
+
+MRR, RANK = "both.realistic.mean_reciprocal_rank", "both.realistic.mean_rank"
+
+
+def difference(metric: str, a: float, b: float, p: float, direction: int = 1) -> Difference:
+    """A difference of a known p-value."""
+    return Difference(metric, a, b, b - a, 0.01, b - a - 0.02, b - a + 0.02, p, direction, p)
+
+
+def comparison(*differences: Difference) -> Comparison:
+    names = ("a", "b", "a_model", "b_model", "side", "rank_type", "filter", "unit", "clusters")
+    values: dict[str, Any] = dict.fromkeys(names, "")
+    return Comparison(**values, settings=(), left_out="", num_queries=9, differences=differences, relations=())
+
+
+@pytest.mark.parametrize(
+    ("differences", "sentence"),
+    [
+        (
+            [difference("mean_reciprocal_rank", 0.25, 0.5, 0.01), difference("mean_rank", 9.0, 5.0, 0.01, -1)],
+            "new is significantly better than old in MRR (0.5000 against 0.2500); also in mean rank.",
+        ),
+        (
+            [difference("mean_reciprocal_rank", 0.5, 0.25, 0.01), difference("mean_rank", 9.0, 5.0, 0.01, -1)],
+            "old is significantly better than new in MRR (0.5000 against 0.2500); new is significantly better in mean "
+            "rank.",
+        ),
+        (
+            [difference("mean_rank", 9.0, 5.0, 0.01, -1), difference("hits_at_1", 0.25, 0.5, 0.3)],
+            "new is significantly better than old in mean rank (5.000 against 9.000); no significant difference in "
+            "hits@1.",
+        ),
+        (
+            [difference("mean_reciprocal_rank", 0.25, 0.5, 0.3), difference("hits_at_1", 0.25, 0.5, 0.01)],
+            "old and new do not differ significantly in MRR (0.2500 and 0.5000); new is significantly better in "
+            "hits@1.",
+        ),
+        (
+            [difference("hits_at_1", 0.5, 0.5, 1.0)],
+            "old and new do not differ significantly in hits@1 (0.5000 and 0.5000).",
+        ),
+        ([], ""),
+    ],
+)
+def test_two_runs_are_compared_in_one_sentence(differences: list[Difference], sentence: str) -> None:
+    assert sentence_of_two(comparison(*differences), ["old", "new"]) == sentence
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        ({"x": (0.25, 0.5), "y": (0.25, 0.125)}, "x has the best average MRR (0.3750) and is best on 2 of 2 graphs."),
+        ({"x": (0.25, 0.5), "y": (0.5, 0.75)}, "y has the best average MRR (0.6250) and is best on 2 of 2 graphs."),
+        ({"x": (0.25, 0.5)}, ""),
+        ({"x": (0.25, 0.5), "y": (0.5, None)}, ""),
+    ],
+)
+def test_a_suite_is_told_in_one_sentence(figures: dict[str, tuple[float | None, ...]], sentence: str) -> None:
+    rows = [
+        SuiteRow(f"graph {at}", model, "", "raw", "realistic", 1, {MRR: value})
+        for model, values in figures.items()
+        for at, value in enumerate(values)
+    ]
+    assert SuiteResults("many", tuple(rows)).sentence() == sentence
+
+
+def test_the_lowest_mean_rank_is_the_best() -> None:
+    rows = [
+        SuiteRow("graph", model, "", "raw", "realistic", 1, {RANK: value}) for model, value in (("x", 3.0), ("y", 2.0))
+    ]
+    assert SuiteResults("many", tuple(rows)).sentence().startswith("y has the best average mean rank (2.00)")
+
+
+X, Y = Axis("", 0.0, 10.0, 70.0, 494.0), Axis("", 0.0, 1.0, 246.0, 34.0)
+
+
+@pytest.mark.parametrize("at", [0.0, 5.0, 10.0])
+@pytest.mark.parametrize("heights", [(0.5,), (0.6, 0.3), (0.3, 0.6), (0.9, 0.5, 0.45), (1.0, 1.0), (0.0, 0.02)])
+def test_names_of_flat_lines_stand_beside_their_lines_in_the_picture(heights: tuple[float, ...], at: float) -> None:
+    lines = [Line(kind, [(x, height) for x in range(11)]) for kind, height in enumerate(heights)]
+    names = [f"line {kind}" for kind in range(len(lines))]
+
+    labels = line_labels(names, lines, X, Y, at)
+
+    assert sorted(label.text for label in labels) == names
+    for label in labels:
+        assert 8 <= abs(label.y - Y.at(heights[label.kind])) <= 20, "just above or just below"
+        assert label.y >= Y.end, "not on the label of the axis"
+        ends = {"start": (label.x, label.x + 63), "end": (label.x - 63, label.x)}[label.anchor]
+        assert X.start - 1e-9 <= ends[0] <= ends[1] <= X.end + 1e-9
+    if len({*heights}) == len(heights) > 1 and max(heights) < 1:
+        above = max(labels, key=lambda label: heights[label.kind])
+        assert above.y == min(label.y for label in labels), "the highest line has the highest name"
+
+
+def test_names_of_bars_stand_above_all_bars_below_them() -> None:
+    tops = ((0.1, 0.9), (0.8, 0.2), (0.3, 0.3))  # of both kinds in each bin
+    boxes = [
+        Box(f"bar-{kind}", (3 * at + kind, 3 * at + kind + 1), (0.0, top), "")
+        for at, of in enumerate(tops)
+        for kind, top in enumerate(of)
+    ]
+    labels = bar_labels(["head", "tail"], boxes, X, Y)
+
+    assert [label.text for label in labels] == ["head", "tail"]
+    for label in labels:
+        reach = label.x - 21, label.x + 21
+        below = [box for box in boxes if X.at(box.x[0]) < reach[1] and X.at(box.x[1]) > reach[0]]
+        assert label.y == pytest.approx(min(Y.at(box.y[1]) for box in below) - 8)
+        assert f"bar-{label.kind}" in {box.style for box in below}
+    assert abs(labels[0].x - labels[1].x) > 42, "beside each other"
