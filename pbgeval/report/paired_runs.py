@@ -286,6 +286,6 @@ def _edge_paths(reports: Sequence[Result], given: Sequence[str | PathLike[str]] 
         if len(found) == expected and all(path.exists() for path in found):
             return found
     raise OutputError(
-        f"{reports[0].path}: the evaluated edges are not where they were (edge_paths of run.json); give "
-        'edge_paths=[...], or compare without keys and relations by clusters="edge"'
+        f"{reports[0].path}: the evaluated edges are no longer at the edge_paths of run.json; pass edge_paths=[...] or "
+        'clusters="edge", which ignores keys and relations'
     )

@@ -340,8 +340,8 @@ def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_p
     alone = json.loads(command(tmp_path, "a", "b", "--clusters", "edge", "--format", "json").printed)
 
     assert command(tmp_path, "a", "b").fault == (
-        "a: the evaluated edges are not where they were (edge_paths of run.json); give --edges, or compare without "
-        "keys and relations by --clusters edge"
+        "a: the evaluated edges are no longer at the edge_paths of run.json; pass --edges or "
+        "--clusters edge, which ignores keys and relations"
     )
     assert here.to_dict()["differences"] == tuple(json.loads(given)["differences"])
     assert (alone["clusters"], alone["relations"]) == ("edge", [])
