@@ -86,8 +86,12 @@ def sparse(path: Path) -> None:
 
 def gz_of_long_lines(start: Callable[[int], bytes]) -> Write:
     """Write 72 lines of 16 MB, which differ in how they start."""
-    rest = gzip.compress(b"x" * (1 << 24) + b"\n")
-    return lambda path: path.write_bytes(b"".join(gzip.compress(start(number)) + rest for number in range(72)))
+
+    def write(path: Path) -> None:
+        rest = gzip.compress(b"x" * (1 << 24) + b"\n")
+        path.write_bytes(b"".join(gzip.compress(start(number)) + rest for number in range(72)))
+
+    return write
 
 
 def hdf5(*names: str, shape: tuple[int, ...], dtype: type) -> Write:

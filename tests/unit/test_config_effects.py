@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,16 +110,28 @@ def figures(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
     return document, {name: [*map(dict, rows)] for name, rows in report.rows.items()}
 
 
+@pytest.fixture(scope="module")
+def figures_with(case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Mapping[str, Any]], Any]:
+    """The figures with some settings; those that many keys are tried beside are evaluated once."""
+    kept: dict[str, Any] = {}
+
+    def found(settings: Mapping[str, Any]) -> Any:
+        name = repr(settings)
+        if name not in kept:
+            output = tmp_path_factory.mktemp("output") / "results"
+            kept[name] = figures(evaluate(changed(case, settings), output=output, workers=1, device="cpu"))
+        return kept[name]
+
+    return found
+
+
 @pytest.mark.parametrize(("key", "reason", "value", "settings"), CASES, ids=[" ".join(row[:2]) for row in CASES])
 def test_a_key_of_the_table_changes_no_figure(
-    key: str, reason: str, value: Any, settings: dict[str, Any], case: TinyCase, tmp_path: Path
+    key: str, reason: str, value: Any, settings: dict[str, Any], case: TinyCase, figures_with: Callable[..., Any]
 ) -> None:
     need, without = need_of(key, reason), changed(case, settings)
     config = changed(case, settings | {key: value})
-    found = [
-        figures(evaluate(of, output=tmp_path / str(number), workers=1, device="cpu"))
-        for number, of in enumerate((without, config))
-    ]
+    found = figures_with(settings), figures_with(settings | {key: value})
 
     assert (need.lacks(without), need.lacks(config)) == (False, True)
     # What is observed without known edges is the evaluated edges' own entities: the lists are short, the figures high.

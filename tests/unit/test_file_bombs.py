@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests import file_bombs
 from tests.kit.bombs import opened
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_files_of_years_and_gigabytes_are_refused_within_limits_of_time_and_memory(tmp_path: Path) -> None:
+    from tests import file_bombs  # not where tests are collected: to make them takes a second
+
     done, lines = opened(file_bombs, tmp_path)
 
     assert (done.returncode, [name for name, *_ in lines]) == (0, [*file_bombs.BOMBS]), done.stderr

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import pickle_bombs
 from tests.kit.bombs import opened
 
 REASONS = (
@@ -23,6 +22,8 @@ REASONS = (
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_pickles_of_years_and_gigabytes_are_refused_within_limits_of_time_and_memory(tmp_path: Path) -> None:
+    from tests import pickle_bombs  # not where tests are collected: to make them takes a second
+
     done, lines = opened(pickle_bombs, tmp_path)
 
     assert (done.returncode, list(dict.fromkeys(name for name, *_ in lines))) == (0, list(pickle_bombs.PICKLES)), (
