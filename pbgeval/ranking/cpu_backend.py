@@ -12,7 +12,7 @@ from pbgeval.notation import Side
 from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks
+from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, is_moved
 from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, count_block, count_gathered, count_gathered_exactly, count_rows
 from pbgeval.ranking.exact import limits
 from pbgeval.ranking.torch_backend import TorchBackend
@@ -76,17 +76,20 @@ class CpuBackend(TorchBackend):
         ]
         parameters = [value for by_name in scorer.parameters.values() for value in by_name.values()]
         lengths = [lists.ids[side].shape[1] for side in lists.hidden]
-        loop = count_gathered if self.exact_comparator is None else count_gathered_exactly
+        loop, is_exact = count_gathered, self.exact_comparator is not None
+        can_score = comparator.name == "dot"
+        if is_exact:
+            loop = count_gathered_exactly
+            can_score = scorer.dynamic or is_moved(scorer.operator, comparator.name)
         return (
             (not self.keeps_scores and lists.begin_with_own)
-            and (comparator.name == "dot" and not comparator.bias and scorer.operator in OPERATORS)
+            and (can_score and not comparator.bias and scorer.operator in OPERATORS)
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
-            and (self.exact_comparator is None or scorer.dynamic or scorer.operator != "translation")
             and max(lengths) <= counting.MAX_CANDIDATES
             and not any(table.featurized or table.max_norm is not None for table in tables)
             and all(x.dtype is torch.float32 for x in tensors)
             and all(x.dtype is self.dtype for x in parameters)
-            and (self.exact_comparator is not None or self.dtype is torch.float32)
+            and (is_exact or self.dtype is torch.float32)
             and all(x.device.type == "cpu" and x.is_contiguous() for x in [*tensors, *parameters])
             and lists.num_queries * sum(lengths) > 0
             and loop.is_worth_compiling(lists.num_queries * sum(lengths), JIT_MIN_CELLS)

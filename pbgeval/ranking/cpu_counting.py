@@ -122,7 +122,7 @@ class Between:
         return (
             *(of.contiguous().numpy() for of in (self.query_KL, self.candidate_CL)),
             tuple(of.contiguous().numpy() for of in true),
-            (self.of_squares, self.share),
+            (self.of_squares, self.candidate_CL.shape[1], self.share),
             (*np.empty((2, self.max_open), np.int64), self.numbers),
         )
 

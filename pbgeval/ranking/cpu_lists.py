@@ -21,7 +21,10 @@ from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.cpu_counting import by_row
 from pbgeval.ranking.cpu_loops import (
     COMPLEX,
+    COS,
     DIAGONAL,
+    DISTANCE,
+    DOT,
     IDENTITY,
     TRANSLATION,
     count_gathered,
@@ -30,6 +33,7 @@ from pbgeval.ranking.cpu_loops import (
 from pbgeval.scoring import blas
 from pbgeval.scoring.exact import ExactComparator, relative_error
 from pbgeval.scoring.fast_products import grid_bits, product_error
+from pbgeval.scoring.operators import moves_to_query
 from pbgeval.scoring.product import longest_inner, size_in_chunks
 from pbgeval.stats.ranks import QueryCounts
 
@@ -42,6 +46,14 @@ OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
 }
 OPEN_PER_QUERY = 1  # cells that may stay open in float64, on average; does not change the results
 Arrays = tuple[Any, ...]  # arguments of the loop
+
+
+def is_moved(operator: str, comparator: str) -> bool:
+    """Return whether the loop can move an operator from the candidates to the query.
+
+    Under dot a translation adds a constant to a query's scores, which the loop does not compute.
+    """
+    return moves_to_query(operator, comparator) and (operator, comparator) != ("translation", "dot")
 
 
 def slow_exact_lists(
@@ -65,12 +77,11 @@ def slow_exact_lists(
     """
     operators = tuple(operators)
     unknown = next((operator for operator in operators if operator not in OPERATORS), None)
+    stays = next((operator for operator in operators if not dynamic and not is_moved(operator, comparator)), None)
     reasons = {
-        f"comparator {comparator!r}": comparator != "dot",
         "bias = True": bias,
         f"operator {unknown!r}": unknown is not None,
-        # On a query it adds a constant, which the loop does not compute.
-        "operator 'translation' and dynamic_relations = False": "translation" in operators and not dynamic,
+        f"operator {stays!r}, comparator {comparator!r} and dynamic_relations = False": stays is not None,
         "max_norm": max_norm,
         "num_batch_negs = 0": not batch_negs,
     }
@@ -88,12 +99,12 @@ class _Sizes:
     dimension: int
 
     @classmethod
-    def from_lists(cls, lists: ChunkLists) -> _Sizes:
+    def from_lists(cls, lists: ChunkLists, more_columns: int = 0) -> _Sizes:
         table_ND, (_, num_queries) = lists.tables[Side.LHS].embeddings_ND, lists.shape
         lhs, rhs = (lists.ids[side].shape[1] if side in lists.hidden else 0 for side in ENDS)
         lhs_columns, rhs_columns = (size_in_chunks(length, table_ND) if length else 0 for length in (lhs, rhs))
         rows = size_in_chunks(num_queries, table_ND)
-        return cls(num_queries, (lhs, rhs), rows, (lhs_columns, rhs_columns), table_ND.shape[1])
+        return cls(num_queries, (lhs, rhs), rows, (lhs_columns, rhs_columns), table_ND.shape[1] + more_columns)
 
     def row_shapes(self, lists: ChunkLists) -> list[tuple[int, int]]:
         """Return the shape of the gathered rows on each side; rows beyond the lists pad products."""
@@ -194,15 +205,18 @@ class ExactChunks:
             Whether all scores and their sums are finite, and the cells that stay open fit in their list; if not, the
             results are invalid.
         """
-        lists, sizes, routine = self.lists, _Sizes.from_lists(self.lists), blas.find_sgemm()
+        lists, routine, is_distance = self.lists, blas.find_sgemm(), self.exact_comparator.is_distance
         assert routine is not None, "the caller has checked"
+        sizes = _Sizes.from_lists(lists, more_columns=int(is_distance))  # a column for the square
         scores_P, lhs_KD, rhs_KD, query_KD = blas.aligned_zeros(
             [(sizes.rows * max(sizes.columns),), *sizes.row_shapes(lists), (sizes.rows, sizes.dimension)]
         )
         max_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
         listed = {side: np.empty((2, max_open if side in lists.hidden else 0), np.int64) for side in ENDS}
         num_open = np.zeros((2, 3), np.int64)  # by side: cells that stay open, cells that were decided; the last unused
-        bounds = *product_error(sizes.dimension, torch.float32), relative_error(sizes.dimension)
+        width = lists.tables[Side.LHS].embeddings_ND.shape[1]
+        form = DISTANCE if is_distance else COS if self.exact_comparator.name == "cos" else DOT
+        bounds = *product_error(sizes.dimension, torch.float32), relative_error(width), grid_bits(width)
         with routine.one_thread():
             total = count_gathered_exactly(
                 sizes.multiplications(routine),
@@ -214,8 +228,8 @@ class ExactChunks:
                     ((sizes.num_queries, length), *self._results[side], (*listed[side], num_open[side.value]))
                     for side, length in zip(ENDS, sizes.lengths, strict=True)
                 ),
-                (*bounds, grid_bits(sizes.dimension)),
-                (lhs_KD, rhs_KD, query_KD, np.empty(sizes.dimension, np.float64), scores_P),
+                (form, width, *bounds),
+                (lhs_KD, rhs_KD, query_KD, tuple(np.empty((3, width), np.float64)), scores_P),
             )
         self._num_decided.append(num_open[:, 1])
         open_cells = {}
@@ -274,8 +288,9 @@ def _query_operator(lists: ChunkLists, hidden: Side) -> tuple[int, Arrays]:
     parameters = scorer.parameters.get(hidden.other, {})
     if scorer.acts_on_candidates(hidden):
         parameters = scorer.parameters[hidden]
-        if "imag" in parameters:
-            parameters = {**parameters, "imag": -parameters["imag"]}
+        for name in ("imag", "translation"):  # the adjoint, or the way back
+            if name in parameters:
+                parameters = {**parameters, name: -parameters[name]}
     return code if parameters else IDENTITY, _parameters(parameters, names, np.float64)
 
 

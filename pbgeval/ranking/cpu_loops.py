@@ -28,6 +28,7 @@ from pbgeval.scoring.blas import (
 )
 
 IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `count_gathered` knows
+DOT, COS, DISTANCE = range(3)  # what exact scores of prepared rows are
 # Of a large block, what is multiplied and compared at a time, so that its scores stay in a core's cache. Multiples of
 # what `product` pads to by any rule; they change no number.
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 192, 576
@@ -180,10 +181,10 @@ def read_cells(scores_C: Compiled, start: Compiled, row: Compiled, cells: Compil
 
 
 @inner_loop(may_reorder=True)  # a bound allows for any order
-def dot_product(x_D: Compiled, y_D: Compiled) -> Compiled:
-    """Return the sum of products in float64, and that of their magnitudes; `x_D` may be longer."""
+def dot_product(x_D: Compiled, y_D: Compiled, width: Compiled) -> Compiled:
+    """Return the sum of the products of the first columns in float64, and that of their magnitudes."""
     total, magnitude = np.float64(0), np.float64(0)
-    for at in range(y_D.size):
+    for at in range(width):
         term = np.float64(x_D[at]) * np.float64(y_D[at])
         total += term
         magnitude += abs(term)
@@ -191,13 +192,22 @@ def dot_product(x_D: Compiled, y_D: Compiled) -> Compiled:
 
 
 @inner_loop(may_reorder=True)
-def squared_distance(x_D: Compiled, y_D: Compiled) -> Compiled:
-    """Return the sum of the squares of differences in float64; `x_D` may be longer."""
+def squared_distance(x_D: Compiled, y_D: Compiled, width: Compiled) -> Compiled:
+    """Return the sum of the squares of the differences of the first columns in float64."""
     total = np.float64(0)
-    for at in range(y_D.size):
+    for at in range(width):
         difference = np.float64(x_D[at]) - np.float64(y_D[at])
         total += difference * difference
     return total
+
+
+@inner_loop()
+def score_of_pair(x_D: Compiled, y_D: Compiled, width: Compiled, of_squares: Compiled) -> Compiled:
+    """Return a score in float64 of the first columns of two rows, and the sum of the magnitudes of its terms."""
+    if of_squares:
+        square = squared_distance(x_D, y_D, width)
+        return -square, square
+    return dot_product(x_D, y_D, width)
 
 
 @inner_loop()
@@ -247,7 +257,8 @@ def decide_row(
         excluded_P: candidates that do not compete.
         known_P: its known answers.
         num_tied: how many are open.
-        kind: whether scores are squared distances; and the share of the terms' magnitudes that a score may be off.
+        kind: whether scores are squared distances; of how many columns; and the share of the terms' magnitudes that a
+            score may be off.
         counts_6Q: see `count_row`.
         open_cells: room for (query, column) of what stays open, and ties until it is decided; and three numbers: how
             many stay open, of which no more than there is room for are written, how many were decided, and how many
@@ -255,7 +266,7 @@ def decide_row(
     """
     query_D, candidate_KD = rows
     true_D, true_score, true_error = true
-    of_squares, share = kind
+    of_squares, width, share = kind
     open_query_P, open_column_P, numbers = open_cells
     column = 0
     while num_tied > 0 and column < scores_C.size:
@@ -267,11 +278,7 @@ def decide_row(
         if limits[1] <= scores_C[column] <= limits[0] and number != own and not is_listed(number, excluded_P):
             num_tied -= 1
             candidate_D = candidate_KD[number]
-            if of_squares:
-                magnitude = squared_distance(query_D, candidate_D)
-                score = -magnitude
-            else:
-                score, magnitude = dot_product(query_D, candidate_D)
+            score, magnitude = score_of_pair(query_D, candidate_D, width, of_squares)
             bound = (share * magnitude + true_error) * (1 + 1e-9)
             is_better, is_worse = score - true_score > bound, true_score - score > bound
             if is_better or is_worse:
@@ -375,6 +382,14 @@ def transform_rows(
 
 
 @inner_loop()
+def fetch_row(table_ND: Compiled, row: Compiled) -> None:
+    """Have the cache fetch a row."""
+    length = 4 * table_ND.shape[1]
+    for line in range(0, length, 4 * FLOATS_PER_LINE):
+        prefetch(table_ND.ctypes.data + length * row + line)
+
+
+@inner_loop()
 def gather_rows(
     table_ND: Compiled, global_D: Compiled, ids_K: Compiled, following_K: Compiled, rows_KD: Compiled
 ) -> None:
@@ -383,9 +398,7 @@ def gather_rows(
     for at in range(ids_K.size):
         row_D, copied_D = table_ND[ids_K[at]], rows_KD[at]
         if at < following_K.size:
-            address = table_ND.ctypes.data + 4 * dimension * following_K[at]
-            for line in range(0, 4 * dimension, 4 * FLOATS_PER_LINE):
-                prefetch(address + line)
+            fetch_row(table_ND, following_K[at])
         if global_D.size:
             for column in range(dimension):
                 copied_D[column] = row_D[column] + global_D[column]
@@ -480,21 +493,27 @@ def count_gathered(
 
 
 @inner_loop(may_reorder=True)
-def squared_length(x_D: Compiled) -> Compiled:
-    """Return at least the square of a row's length, by a sum in float32: it rounds, and small squares underflow."""
+def squared_length(x_D: Compiled, width: Compiled) -> Compiled:
+    """Return at least the square of the length of a row's first columns.
+
+    The sum is one of float32: it rounds, and small squares underflow.
+    """
     total = np.float32(0)
-    for at in range(x_D.size):
+    for at in range(width):
         total += x_D[at] * x_D[at]
-    return np.float64(total) * (1 + (x_D.size + 2) * 2.0**-22) + x_D.size * 2.0**-120
+    return np.float64(total) * (1 + (width + 2) * 2.0**-22) + width * 2.0**-120
 
 
 @inner_loop()
-def largest_magnitude(x_D: Compiled) -> Compiled:
-    """Return the largest magnitude of a row; as integers, numbers without their signs have the same order."""
+def exponent_above(x_D: Compiled, width: Compiled) -> Compiled:
+    """Return the exponent of the power of two above the largest of a row's first columns.
+
+    As integers, numbers without their signs have the same order; as floating-point numbers they are not vectorised.
+    """
     largest = np.int32(0)
-    for at in range(x_D.size):  # of floating-point numbers it is not vectorised
+    for at in range(width):
         largest = np.int32(max(largest, np.int32(np.float32(x_D[at]).view(np.int32) & 0x7FFFFFFF)))
-    return np.float64(np.int32(largest).view(np.float32))
+    return math.frexp(np.float64(np.int32(largest).view(np.float32)))[1]
 
 
 @inner_loop()
@@ -504,70 +523,165 @@ def rounded(x: Compiled) -> Compiled:
 
 
 @inner_loop(may_reorder=True)  # no sum is rounded
-def value_on_grids(x_D: Compiled, y_D: Compiled, bits: Compiled) -> Compiled:
+def value_on_grids(
+    query_D: Compiled, candidate_D: Compiled, width: Compiled, bits: Compiled, of_squares: Compiled
+) -> Compiled:
     """Return what `fast_products.GridProduct` makes of two rows, without the query's constant."""
-    exponent_x, exponent_y = math.frexp(largest_magnitude(x_D))[1] - bits, math.frexp(largest_magnitude(y_D))[1] - bits
-    per_x, per_y, total = math.ldexp(1.0, -exponent_x), math.ldexp(1.0, -exponent_y), np.float64(0)
+    exponent_q, exponent_c = exponent_above(query_D, width) - bits, exponent_above(candidate_D, width) - bits
+    per_q, per_c = math.ldexp(1.0, -exponent_q), math.ldexp(1.0, -exponent_c)
+    products, square_q, square_c = np.float64(0), np.float64(0), np.float64(0)
+    for at in range(width):
+        products += rounded(np.float64(query_D[at]) * per_q) * rounded(np.float64(candidate_D[at]) * per_c)
+    product = math.ldexp(products, exponent_q + exponent_c)
+    if not of_squares:
+        return product
+    for at in range(width):
+        q, c = rounded(np.float64(query_D[at]) * per_q), rounded(np.float64(candidate_D[at]) * per_c)
+        square_q += q * q
+        square_c += c * c
+    return minus_squares(2 * product, math.ldexp(square_q, 2 * exponent_q), math.ldexp(square_c, 2 * exponent_c))
+
+
+@inner_loop()
+def minus_squares(products: Compiled, square_q: Compiled, square_c: Compiled) -> Compiled:
+    """Return the value of a distance; each operation rounds, in the order of `GridProduct`."""
+    return ((products - square_c) - square_q) + 0.0
+
+
+@inner_loop()
+def divide_by_norm(x_D: Compiled, folded_D: Compiled, direction_D: Compiled) -> None:
+    """Do what `fixed_order.directions_in_order` does; a row without a direction becomes NaN."""
+    width = x_D.size
+    for at in range(width):
+        folded_D[at] = x_D[at] * x_D[at]
+    while width > 1:
+        half = (width + 1) // 2
+        for at in range(width - half):
+            folded_D[at] += folded_D[half + at]
+        width = half
+    norm = math.sqrt(folded_D[0])
+    if not norm > 0:
+        direction_D[:] = np.float32(np.nan)
+        return
     for at in range(x_D.size):
-        total += rounded(np.float64(x_D[at]) * per_x) * rounded(np.float64(y_D[at]) * per_y)
-    return math.ldexp(total, exponent_x + exponent_y)
+        direction_D[at] = np.float32(x_D[at] / norm)
+
+
+@inner_loop()
+def gather_candidates(
+    form: Compiled,
+    table_ND: Compiled,
+    global_D: Compiled,
+    ids_K: Compiled,
+    following_K: Compiled,
+    room: Compiled,
+    rows_KD: Compiled,
+) -> None:
+    """Prepare rows of a table as candidates, and have the cache fetch those of the next chunk.
+
+    Under a distance a row ends with half of its square, negative: a product with a query that ends with 1 is half of
+    the square of the distance, but for a constant of the query.
+    """
+    x_D, _, folded_D = room
+    dimension = table_ND.shape[1]
+    if form != COS:
+        gather_rows(table_ND, global_D, ids_K, following_K, rows_KD)
+    for at in range(ids_K.size if form != DOT else 0):
+        prepared_D = rows_KD[at]
+        if form == DISTANCE:
+            prepared_D[dimension] = np.float32(-0.5 * dot_product(prepared_D, prepared_D, dimension)[0])
+            continue
+        if at < following_K.size:
+            fetch_row(table_ND, following_K[at])
+        load_row(table_ND[ids_K[at]], global_D, x_D)
+        divide_by_norm(x_D, folded_D, prepared_D)
+
+
+@inner_loop()
+def load_row(row_D: Compiled, global_D: Compiled, x_D: Compiled) -> None:
+    """Copy a row to float64, and add the global embedding, if there is one."""
+    for at in range(row_D.size):
+        x_D[at] = np.float64(row_D[at])
+    for at in range(global_D.size):
+        x_D[at] += np.float64(global_D[at])
+
+
+@inner_loop()
+def apply_exactly(operator: Compiled, first_D: Compiled, second_D: Compiled, x_D: Compiled, y_D: Compiled) -> None:
+    """Apply an operator to a row in float64; its parameters are of one relation."""
+    half = x_D.size // 2
+    if operator == IDENTITY:
+        for at in range(x_D.size):
+            y_D[at] = x_D[at]
+    elif operator == DIAGONAL:
+        for at in range(x_D.size):
+            y_D[at] = first_D[at] * x_D[at]
+    elif operator == TRANSLATION:
+        for at in range(x_D.size):
+            y_D[at] = x_D[at] + first_D[at]
+    else:
+        for at in range(half):
+            y_D[at] = x_D[at] * first_D[at] - x_D[half + at] * second_D[at]
+        for at in range(half):
+            y_D[half + at] = x_D[at] * second_D[at] + x_D[half + at] * first_D[at]
 
 
 @inner_loop()
 def transform_exactly(
+    form: Compiled,
     operator: Compiled,
     rows: Compiled,
     rel_Q: Compiled,
     parameters: Compiled,
-    x_D: Compiled,
+    room: Compiled,
     query_KD: Compiled,
 ) -> None:
-    """Do what `operators` does in float64, in the same order, and round once.
+    """Do what `operators` does in float64, in the same order, and prepare the queries: round once.
 
     Args:
+        form: of the scores.
         operator: its code.
         rows: a table, the global embedding that is added to its rows, and the row of each query.
         rel_Q: the relation of each query; empty: all are of the first.
         parameters: of relations, float64.
-        x_D: room for a row in float64.
+        room: for three rows in float64.
         query_KD: the output.
     """
     table_ND, global_D, ids_Q = rows
     first_RD, second_RD = parameters
+    x_D, y_D, folded_D = room
     dimension = table_ND.shape[1]
-    half = dimension // 2
     for query in range(ids_Q.size):
         rel = rel_Q[query] if rel_Q.size else 0
-        row_D, query_D, first_D = table_ND[ids_Q[query]], query_KD[query], first_RD[rel]
-        for at in range(dimension):
-            x_D[at] = np.float64(row_D[at])
-        for at in range(global_D.size):
-            x_D[at] += np.float64(global_D[at])
-        if operator == DIAGONAL:
-            for at in range(dimension):
-                query_D[at] = np.float32(first_D[at] * x_D[at])
-        elif operator == TRANSLATION:
-            for at in range(dimension):
-                query_D[at] = np.float32(x_D[at] + first_D[at])
+        query_D, first_D = query_KD[query], first_RD[rel]
+        load_row(table_ND[ids_Q[query]], global_D, x_D)
+        apply_exactly(operator, first_D, second_RD[rel] if operator == COMPLEX else first_D, x_D, y_D)
+        if form == COS:
+            divide_by_norm(y_D, folded_D, query_D)
         else:
-            imag_D = second_RD[rel]
-            for at in range(half):
-                query_D[at] = np.float32(x_D[at] * first_D[at] - x_D[half + at] * imag_D[at])
-            for at in range(half):
-                query_D[half + at] = np.float32(x_D[at] * imag_D[at] + x_D[half + at] * first_D[at])
+            for at in range(dimension):
+                query_D[at] = np.float32(y_D[at])
+        if form == DISTANCE:
+            query_D[dimension] = 1
 
 
 @inner_loop()
 def exact_queries(
-    operator: Compiled, known_KD: Compiled, rows: Compiled, rel_Q: Compiled, x_D: Compiled, query_KD: Compiled
+    form: Compiled,
+    operator: Compiled,
+    known_KD: Compiled,
+    rows: Compiled,
+    rel_Q: Compiled,
+    room: Compiled,
+    query_KD: Compiled,
 ) -> Compiled:
     """Return the prepared queries of gathered rows: the rows themselves, or the output of an operator on them.
 
     `operator` is its code and parameters, `known_KD` the gathered rows; `transform_exactly` explains the rest.
     """
-    if operator[0] == IDENTITY:
+    if operator[0] == IDENTITY and form != DISTANCE:
         return known_KD
-    transform_exactly(operator[0], rows, rel_Q, operator[1], x_D, query_KD)
+    transform_exactly(form, operator[0], rows, rel_Q, operator[1], room, query_KD)
     return query_KD
 
 
@@ -587,8 +701,8 @@ def count_side_exactly(
         multiplication: see `product_of_chunk`.
         query_KD: prepared queries.
         candidate_KD: prepared candidates, those of the queries' true entities first.
-        bounds: how far a product in float32 may be off (`fast_products.product_error`), what `decide_row` calls
-            `share`, and the bits of a grid.
+        bounds: the form of the scores, how many columns vectors have, how far a product in float32 may be off
+            (`fast_products.product_error`), what `decide_row` calls `share`, and the bits of a grid.
         scores_P: room for the scores of a chunk.
         chunk: its number.
         side: of the queries, as `cpu_lists.ExactChunks` lays it out.
@@ -600,22 +714,25 @@ def count_side_exactly(
     excluded_start_Q, excluded_P = excluded
     known_start_Q, known_P, known_score_P = known
     sampled_start_Q, sampled_P, sampled_value_P = sampled
-    relative, flushed, share, bits = bounds
+    form, width, relative, flushed, share, bits = bounds
+    of_squares = form == DISTANCE
     dimension = query_KD.shape[1]
     product_of_chunk(multiplication, query_KD.ctypes.data, candidate_KD.ctypes.data, dimension, scores_P.ctypes.data)
     largest_square, total = np.float64(0), np.float64(0)
     for column in range(num_candidates):
-        largest_square = max(largest_square, squared_length(candidate_KD[column]))
+        largest_square = max(largest_square, squared_length(candidate_KD[column], width))
     longest = math.sqrt(largest_square)
     for row in range(num_queries):
         query, scores_C, query_D = chunk * num_queries + row, scores_P[row * stride :][:num_candidates], query_KD[row]
         length, middle = (
-            math.sqrt(squared_length(query_D)),
+            math.sqrt(squared_length(query_D, width)),
             np.float64(scores_C[row]),
         )  # lists begin with the true entities
+        # Half of a candidate's square is added under a distance, and was rounded before; the other half allows for it.
+        magnitude = length * longest + (largest_square if of_squares else 0.0)
         # Neither the true score nor a candidate's is off by more; the rest allows for rounding the limits.
-        width = 2 * (length * longest * relative + flushed * (1 + length + longest)) + abs(middle) * 2.0**-22
-        limits = np.float32(middle + width * (1 + 2.0**-20)), np.float32(middle - width * (1 + 2.0**-20))
+        gap = 2 * (magnitude * relative + flushed * (1 + length + longest)) + abs(middle) * 2.0**-22
+        limits = np.float32(middle + gap * (1 + 2.0**-20)), np.float32(middle - gap * (1 + 2.0**-20))
         excluded_here_P = excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]]
         first, stop = known_start_Q[query], known_start_Q[query + 1]
         gather_scores(scores_C, 0, known_P[first:stop], known_score_P[first:stop])
@@ -624,15 +741,16 @@ def count_side_exactly(
         )  # fmt: skip
         total += sum_of_scores
         if tied:
-            true_score, true_magnitude = dot_product(query_D, candidate_KD[row])
+            true_score, true_magnitude = score_of_pair(query_D, candidate_KD[row], width, of_squares)
             decide_row(
                 (query_D, candidate_KD), (candidate_KD[row], true_score, share * true_magnitude), scores_C, 0, query,
-                limits, row, excluded_here_P, known_P[first:stop], tied, (False, share), counts_6Q, open_cells,
+                limits, row, excluded_here_P, known_P[first:stop], tied, (of_squares, width, share), counts_6Q,
+                open_cells,
             )  # fmt: skip
         if true_is_read_Q[query]:
-            true_Q[query] = value_on_grids(query_D, candidate_KD[row], bits)
+            true_Q[query] = value_on_grids(query_D, candidate_KD[row], width, bits, of_squares)
         for at in range(sampled_start_Q[query], sampled_start_Q[query + 1]):
-            sampled_value_P[at] = value_on_grids(query_D, candidate_KD[sampled_P[at]], bits)
+            sampled_value_P[at] = value_on_grids(query_D, candidate_KD[sampled_P[at]], width, bits, of_squares)
     return total
 
 
@@ -651,23 +769,25 @@ def count_gathered_exactly(
 ) -> Compiled:
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden.
 
-    Candidates are rows of tables as they are, with the global embedding: one sum, rounded once. `operators` has the
-    code and parameters of the operator on the queries that hide a side.
+    Candidates are rows of tables with the global embedding: one sum, rounded once. `operators` has the code and
+    parameters of the operator on the queries that hide a side.
     """
     lhs_BK, rhs_BK = ids
-    lhs_KD, rhs_KD, query_KD, x_D, scores_P = room
+    lhs_KD, rhs_KD, query_KD, in_float64, scores_P = room
+    form = bounds[0]
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk
-        gather_rows(tables[0], global_embeddings[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)
-        gather_rows(tables[1], global_embeddings[1], rhs_BK[chunk], rhs_BK[following], rhs_KD)
+        lhs, rhs = (tables[0], global_embeddings[0]), (tables[1], global_embeddings[1])
+        gather_candidates(form, lhs[0], lhs[1], lhs_BK[chunk], lhs_BK[following], in_float64, lhs_KD)
+        gather_candidates(form, rhs[0], rhs[1], rhs_BK[chunk], rhs_BK[following], in_float64, rhs_KD)
         if sides[0][0][1]:
             rows = tables[1], global_embeddings[1], rhs_BK[chunk, : sides[0][0][0]]
-            queries_KD = exact_queries(operators[0], rhs_KD, rows, rel_BQ[chunk], x_D, query_KD)
+            queries_KD = exact_queries(form, operators[0], rhs_KD, rows, rel_BQ[chunk], in_float64, query_KD)
             total += count_side_exactly(multiplications[0], queries_KD, lhs_KD, bounds, scores_P, chunk, sides[0])
         if sides[1][0][1]:
             rows = tables[0], global_embeddings[0], lhs_BK[chunk, : sides[1][0][0]]
-            queries_KD = exact_queries(operators[1], lhs_KD, rows, rel_BQ[chunk], x_D, query_KD)
+            queries_KD = exact_queries(form, operators[1], lhs_KD, rows, rel_BQ[chunk], in_float64, query_KD)
             total += count_side_exactly(multiplications[1], queries_KD, rhs_KD, bounds, scores_P, chunk, sides[1])
     return total
 

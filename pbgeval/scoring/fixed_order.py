@@ -42,12 +42,13 @@ def directions_in_order(x_ND: Tensor) -> Tensor | None:
     Returns:
         None where the loop does not take rows, is not worth loading, or meets a row whose norm is zero.
     """
-    takes = x_ND.device.type == "cpu" and x_ND.dim() == 2 and x_ND.shape[1] > 0 and x_ND.stride(-1) == 1
+    takes = x_ND.device.type == "cpu" and x_ND.shape[-1] > 0 and x_ND.stride(-1) == 1
     if not (takes and _directions.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
         return None
-    directions_ND = torch.empty(x_ND.shape, dtype=torch.float32)
-    has_all = _directions(x_ND.numpy(), np.empty(x_ND.shape[1], np.float64), directions_ND.numpy())
-    return directions_ND if has_all else None
+    rows_ND = x_ND.flatten(0, -2)
+    directions_ND = torch.empty(rows_ND.shape, dtype=torch.float32)
+    has_all = _directions(rows_ND.numpy(), np.empty(rows_ND.shape[1], np.float64), directions_ND.numpy())
+    return directions_ND.view(x_ND.shape) if has_all else None
 
 
 @CompiledLoop

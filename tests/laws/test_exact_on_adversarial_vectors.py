@@ -10,9 +10,11 @@ import itertools
 import random
 import struct
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 
+from pbgeval.ranking import auc_sampling, cpu_lists
 from tests import exact_reference
 from tests.kit.graphs import COMPARATORS, OPERATORS, Edge, Row, RowSource, TinyGraph, user_relations
 from tests.kit.loops import loops_used
@@ -124,3 +126,26 @@ def test_where_all_vectors_are_equal_all_candidates_tie(comparator: str) -> None
     number = MODELS.index((comparator, False, "none"))
 
     assert num_counted(graph_of(number, [normal(random.Random(0))] * 12), "all") == 2 * NUM_EDGES
+
+
+GATHERED = (("cos", "none"), ("cos", "complex_diagonal"), ("l2", "diagonal"), ("squared_l2", "translation"))
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("model", GATHERED, ids="-".join)
+def test_no_query_of_lists_that_a_loop_gathers_is_ranked_wrongly(
+    model: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else all scores are wanted
+    monkeypatch.setattr(cpu_lists, "OPEN_PER_QUERY", 1000)
+    comparator, operator = model
+
+    with (
+        loops_used(True),
+        mock.patch.object(
+            cpu_lists.ExactChunks, "found", autospec=True, side_effect=cpu_lists.ExactChunks.found
+        ) as found,
+    ):
+        assert num_counted(graph_of(MODELS.index((comparator, False, operator))), "sampled") == 2 * NUM_EDGES
+
+    assert found.call_count
