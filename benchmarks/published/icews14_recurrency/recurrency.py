@@ -56,8 +56,8 @@ NO_FACTS = Facts(np.empty(0, np.int64), np.empty(0, np.int64))
 class History:
     """All facts, found by what a query knows."""
 
-    def __init__(self, facts_E4: np.ndarray, num_entities: int) -> None:
-        self.num_entities = num_entities
+    def __init__(self, facts_E4: np.ndarray, num_entities: int, *, last_only: bool = False) -> None:
+        self.num_entities, self.last_only = num_entities, last_only
         in_order_E4 = facts_E4[np.argsort(facts_E4[:, TIME], kind="stable")]
         self._of: dict[tuple[Side, int, int | None], Facts] = {}
         for side, (answer, known) in SIDES.items():
@@ -74,7 +74,12 @@ class History:
     def strict(self, side: Side, relation: int, known: int, time: int, decay: float) -> np.ndarray:
         """Return the strict score of every entity, float64 (N,)."""
         past = self.of(side, relation, known).between(0, time)
-        return np.bincount(past.answers, weights=2.0 ** (decay * (past.times - time)), minlength=self.num_entities)
+        weights = 2.0 ** (decay * (past.times - time))
+        if self.last_only:  # another reading of the paper: the last time alone
+            scores_N = np.zeros(self.num_entities)
+            np.maximum.at(scores_N, past.answers, weights)
+            return scores_N
+        return np.bincount(past.answers, weights=weights, minlength=self.num_entities)
 
     def relaxed(self, side: Side, relation: int, time: int) -> np.ndarray:
         """Return the relaxed score of every entity, float64 (N,)."""
