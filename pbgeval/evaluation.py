@@ -106,6 +106,7 @@ class Launch:
     observer: Observer
     started: float  # seconds since the epoch
     server: WorkerServer | None  # forks local workers; None: they are spawned
+    is_kept: bool = True  # False: `output` goes away with this call, so the result is not written into it
 
     @classmethod
     def from_arguments(
@@ -357,7 +358,7 @@ def _evaluate_in_memory(given: InMemory, launch: Launch) -> Report:
     if not is_kept and config.save_ranks is None and not config.needs_ranks:
         config = evolve(config, save_ranks=False)  # they would go with the folder
     with temporary_folder() as folder, in_buckets(config, folder / "result", launch.observer, given.model) as split:
-        report = _evaluate(given.open(split), evolve(launch, output=folder / "result"))
+        report = _evaluate(given.open(split), evolve(launch, output=folder / "result", is_kept=is_kept))
         if launch.url is not None:
             send_result(report, launch.url, overwrite=launch.overwrite, is_kept=False)
         return evolve(report, path=None)
@@ -445,7 +446,7 @@ def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Re
             else:
                 warn = work.observer.warn
                 outcome = start_local_workers(work_as_local_worker, (work,), num_workers, warn, launch.server)[0]
-        return _conclude(outcome, output, work) if team.rank_in_team == 0 else None
+        return _conclude(outcome, output, work, launch.is_kept) if team.rank_in_team == 0 else None
     except EvalError as error:
         if not isinstance(error, IncompleteError):
             if goes_on:  # what was done before this command is not lost
@@ -475,14 +476,17 @@ def _keep_or_release(output: OutputDirectory) -> None:
         output.release()
 
 
-def _conclude(outcome: Result | EvalError | None, output: OutputDirectory, work: Work) -> Result:
-    """Write the result, and then what the config's sinks want of it; or raise the faults."""
+def _conclude(outcome: Result | EvalError | None, output: OutputDirectory, work: Work, is_kept: bool) -> Result:
+    """Write the result if it is kept, and then what the config's sinks want of it; or raise the faults."""
     if isinstance(outcome, EvalError):
         raise (IncompleteError if isinstance(outcome, IncompleteError) else EvalError)(*outcome.faults)
     if outcome is None:
         raise RuntimeError("the evaluation ended without a result")
     result = evolve(outcome, path=output.path)
     result = with_sections(result, work.inputs.buckets, work.inputs.training_buckets)
+    if not is_kept:
+        output.owner.release()
+        return result
     if work.protocol.saves_ranks:
         for path_index, edges in work.inputs.edges_in_memory().items():
             edges.save(kept_edges_path(output.path, path_index), output.owner.check)
