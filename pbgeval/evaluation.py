@@ -254,7 +254,7 @@ def evaluate_triples(
     return evaluate(
         config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
         model=model,
-        edges=Edges(test, filter=known, train=train),
+        edges=Edges(test, known=known, train=train),
         output=output,
         device=device,
         overwrite=overwrite,

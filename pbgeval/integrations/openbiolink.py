@@ -224,7 +224,7 @@ class DataLoader:
     @property
     def edges(self) -> Edges:
         """The edges for `pbgeval.evaluate(config, model=..., edges=loader.edges)`, with any model."""
-        return Edges(self.testing, filter=[self.validation], train=[self.training])
+        return Edges(self.testing, known=[self.validation], train=[self.training])
 
     def get_test_batches(self, batch_size: int = 100) -> tuple[int, Iterator[Tensor]]:
         """Return how many batches there are, and the batches; the last one may be short."""

@@ -268,7 +268,7 @@ class RankBasedEvaluator(_Evaluator):  # type: ignore[misc] # PyKEEN is not inst
             return edges
         return evolve(
             edges,
-            filter=[_array(triples) for triples in filters] or [edges.evaluated],
+            known=[_array(triples) for triples in filters] or [edges.evaluated],
             train=[_array(triples) for triples in training],
         )
 

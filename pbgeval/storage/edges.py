@@ -446,7 +446,7 @@ Array: TypeAlias = "np.ndarray | Tensor | Sequence[Sequence[int]]"
 class Edges:
     """Edges in memory, in place of the paths of a config.
 
-    Each array has integers (edges, 3): lhs, rel, rhs; or (edges, 4): then the time.
+    Each array has integers (edges, 3): head, relation, tail; or (edges, 4): then the time.
 
     Examples:
         >>> import pbgeval
@@ -454,14 +454,14 @@ class Edges:
         ...     return -(lhs + 1 - rhs).abs().float()
         ...
         >>> model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
-        >>> edges = pbgeval.Edges([(1, 0, 3)], filter=[[(1, 0, 2)]])  # (1, 0, 2) is known: 2 does not compete with 3
+        >>> edges = pbgeval.Edges([(1, 0, 3)], known=[[(1, 0, 2)]])  # (1, 0, 2) is known: 2 does not compete with 3
         >>> report = pbgeval.evaluate(pbgeval.EvalConfig(candidates="all"), model=model, edges=edges)
         >>> report["tail.mean_rank"], report.raw["tail.mean_rank"]
         (1.5, 2.5)
     """
 
     evaluated: Array
-    filter: Sequence[Array] = ()  # known edges, as `filter_paths`: a list of arrays
+    known: Sequence[Array] = ()  # filtered out, as `filter_paths`: a list of arrays
     train: Sequence[Array] = ()  # as `train_paths`
 
     def by_name(self) -> dict[str, dict[str, ArrayEdges]]:
@@ -474,7 +474,7 @@ class Edges:
 
         arrays: dict[str, tuple[str, Sequence[Array]]] = {
             "edge_paths": ("edges", [self.evaluated]),
-            "filter_paths": ("known edges", self.filter),
+            "filter_paths": ("known edges", self.known),
             "train_paths": ("training edges", self.train),
         }
         named: dict[str, dict[str, ArrayEdges]] = {}

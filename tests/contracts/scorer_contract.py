@@ -141,7 +141,7 @@ class ScorerContract(ABC):
         known = some_edges(self.num_entities, self.num_relations, 60, seed=3)
         valid, train = np.array(known[:20]), np.array(known[20:])
 
-        report = self.evaluate(tmp_path, Edges(torch.tensor(edges), filter=[valid], train=[train]))
+        report = self.evaluate(tmp_path, Edges(torch.tensor(edges), known=[valid], train=[train]))
 
         assert report.run["reproducible"]
         assert ("filtered", len(edges)) == (report.document["filter"], report.document["num_edges"])

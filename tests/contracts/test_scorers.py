@@ -434,7 +434,7 @@ def test_rows_that_do_not_fit_in_the_cache_change_no_rank(candidates, tmp_path, 
 def test_true_scores_of_queries_without_competitors_are_those_of_the_model():
     """Of relations whose one candidate is the true entity."""
     edges = [(0, 0, 1), (2, 1, 3), (2, 1, 4)]
-    known = Edges(edges, filter=[edges])
+    known = Edges(edges, known=[edges])
     by_rows = evaluation(counting_scorer([]), known, type_constraint="observed", breakdowns=["relation"])
     by_cells = evaluation(TestAFunctionThatBroadcasts().make(), known, type_constraint="observed")
 

@@ -255,7 +255,7 @@ def test_lists_of_the_best_go_by_time(tmp_path: Path) -> None:
 
 
 def evaluate_case(case: Case, keys: dict[str, Any], output: Path) -> None:
-    edges = Edges(case.test, filter=[case.known])
+    edges = Edges(case.test, known=[case.known])
     evaluate(EvalConfig(**keys), output=output, model=OwnScorer(case), edges=edges, device="cpu")
 
 

@@ -80,7 +80,7 @@ def test_the_public_names_are_these_and_all_can_be_imported() -> None:
 
 
 def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) -> None:
-    edges = pbgeval.Edges(TEST, filter=[TRAIN])
+    edges = pbgeval.Edges(TEST, known=[TRAIN])
     expected = evaluate(EvalConfig(candidates="all", hits_at=[2]), model=SCORER, edges=edges)
     of_dict = evaluate({"candidates": "sampled"}, overrides=["candidates=all", "hits_at=2"], model=SCORER, edges=edges)
     assert of_dict.document["metrics"] == expected.document["metrics"]
