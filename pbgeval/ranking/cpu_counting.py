@@ -96,9 +96,9 @@ def _factors(query_KD: Tensor, candidate_CD: Tensor) -> tuple[blas.Gemm, int, Te
 class Between:
     """What decides the cells between two limits: prepared rows, and the scores of true entities in float64."""
 
-    query_KL: Tensor  # may have more columns than candidates
-    candidate_CL: Tensor
-    true_QL: Tensor  # the rows of the true entities
+    query_KD: Tensor  # may have more columns than candidates
+    candidate_CD: Tensor
+    true_QD: Tensor  # the rows of the true entities
     score_Q: Tensor  # their scores
     error_Q: Tensor  # how far these may be off; infinity: all cells of the query stay open
     of_squares: bool  # whether scores are squared distances, else they are inner products
@@ -118,18 +118,18 @@ class Between:
 
     def arrays(self) -> tuple[Any, ...]:
         """Return the arguments of the loop."""
-        true = self.true_QL, self.score_Q, self.error_Q
+        true = self.true_QD, self.score_Q, self.error_Q
         return (
-            *(of.contiguous().numpy() for of in (self.query_KL, self.candidate_CL)),
+            *(of.contiguous().numpy() for of in (self.query_KD, self.candidate_CD)),
             tuple(of.contiguous().numpy() for of in true),
-            (self.of_squares, self.candidate_CL.shape[1], self.share),
+            (self.of_squares, self.candidate_CD.shape[1], self.share),
             (*np.empty((2, self.max_open), np.int64), self.numbers),
         )
 
 
 def _nothing_between() -> Between:
-    none_KL, none_Q = torch.empty((0, 0)), torch.empty(0, dtype=torch.float64)
-    return Between(none_KL, none_KL, none_KL, none_Q, none_Q, of_squares=False, share=0.0, max_open=0)
+    none_KD, none_Q = torch.empty((0, 0)), torch.empty(0, dtype=torch.float64)
+    return Between(none_KD, none_KD, none_KD, none_Q, none_Q, of_squares=False, share=0.0, max_open=0)
 
 
 def count(

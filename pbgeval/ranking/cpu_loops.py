@@ -314,8 +314,8 @@ def count_block(
     """Count all candidates for all queries. Arrays: see `cpu_counting.count`."""
     high_Q, low_Q, own_Q = queries
     _, _, known_P, known_score_P = known
-    query_KL, candidate_CL, true, kind, open_cells = between
-    true_QL, true_score_Q, true_error_Q = true
+    prepared_KD, prepared_CD, true, kind, open_cells = between
+    true_QD, true_score_Q, true_error_Q = true
     numbers, arguments, num_candidates = open_cells[2], multiplication[1], candidate_CD.shape[0]
     for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
         num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
@@ -340,7 +340,7 @@ def count_block(
                     )  # fmt: skip
                     if tied and open_cells[0].size:
                         decide_row(
-                            (query_KL[row], candidate_CL), (true_QL[query], true_score_Q[query], true_error_Q[query]),
+                            (prepared_KD[row], prepared_CD), (true_QD[query], true_score_Q[query], true_error_Q[query]),
                             scores_C, start, query, limits, own, known_P[:0], known_here_P, tied, kind, counts_6Q,
                             open_cells,
                         )  # fmt: skip

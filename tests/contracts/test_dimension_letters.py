@@ -11,7 +11,12 @@ from pbgeval import notation
 from tests.kit.commands import REPOSITORY
 
 LETTERS = set("QCBEKPDNRG")
-KERNELS = {"scoring/chain_kernels.py", "scoring/device_scores.py", "scoring/exact_kernels.py"}
+KERNELS = {
+    "scoring/chain_kernels.py",
+    "scoring/device_scores.py",
+    "scoring/exact_kernels.py",
+    "scoring/list_kernels.py",
+}
 OF_KERNELS = set("MLSW")  # blocks of M x N cells, L candidates in transposed layouts, segments, words
 FILES = sorted((REPOSITORY / "pbgeval").rglob("*.py"))
 
