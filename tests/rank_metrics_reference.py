@@ -21,7 +21,7 @@ class Queries:
     num_candidates: Sequence[int]
     weights: Sequence[float] | None = None
 
-    @property
+    @functools.cached_property
     def shares(self) -> list[Fraction]:
         weights = [1] * len(self.ranks) if self.weights is None else [Fraction(weight) for weight in self.weights]
         total = sum(weights)
