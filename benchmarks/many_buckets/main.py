@@ -78,6 +78,8 @@ def main() -> None:
         checkouts = {"before": options.against.resolve(), **checkouts}
     rows = []
     for case in cases(smoke=options.smoke):
+        if not case.kind.startswith(options.only):
+            continue
         with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-") as name:
             folder = Path(name).resolve()
             config = make_graph(folder, case.parts)
@@ -101,6 +103,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--against", type=Path, metavar="PATH", help="another checkout of this repository")
     parser.add_argument("--repeats", type=int, default=3, help="turns [%(default)s]")
     parser.add_argument("--limit", type=float, default=200.0, help="seconds that an evaluation may take [%(default)g]")
+    parser.add_argument("--only", default="", metavar="KIND", help="graphs of which kind, by its first letters [all]")
     parser.add_argument("--smoke", action="store_true", help="one turn of the smallest graphs")
     options = parser.parse_args()
     if options.smoke:
