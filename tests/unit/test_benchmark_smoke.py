@@ -12,7 +12,7 @@ from tests.kit.groups import run_script
 REPOSITORY = Path(__file__).resolve().parents[2]
 BENCHMARKS = sorted(
     path
-    for name in ("main", "simulate", "sampled", "gpus")
+    for name in ("main", "simulate", "sampled", "gpus", "linked")
     for path in (REPOSITORY / "benchmarks").glob(f"*/{name}.py")
 )
 NAMES = [f"{program.parent.name}/{program.stem}" for program in BENCHMARKS]
