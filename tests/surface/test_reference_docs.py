@@ -17,7 +17,7 @@ import pbgeval
 from pbgeval.config.explain import explained_keys
 from pbgeval.monitor.records import PassDetails, PassKey, PassRecord, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
-from pbgeval.results.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, SUMMARY, UNIT_LOG
+from pbgeval.results.output import JOURNAL, LINES, METRICS, PAGES, SCRATCH, SUMMARY, UNIT_LOG
 from scripts import reference_docs
 from tests.kit.commands import run_main
 from tests.kit.outputs import every_output
@@ -163,7 +163,7 @@ def test_no_other_file_lies_in_an_output_directory(outputs: dict[str, Path]) -> 
 
     found = {path.name for folder in outputs.values() for path in folder.iterdir()}
     assert found <= declared
-    assert declared - found == {PAGE, JOURNAL, SCRATCH, "owner.json, owner.heartbeat", "sinks", "imported"}
+    assert declared - found == {*PAGES, JOURNAL, SCRATCH, "owner.json, owner.heartbeat", "sinks", "imported"}
     assert METRICS in found
 
 
