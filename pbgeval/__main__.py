@@ -1,5 +1,6 @@
 """`python -m pbgeval` is the command `kgeval-dist`."""
 
+import gc
 import os
 import sys
 
@@ -13,6 +14,9 @@ from pbgeval.cluster.surroundings import (
     standard_files,
 )
 from pbgeval.errors import LaunchError
+
+# Imports and tables make many objects, none of them garbage: to look through them takes a tenth of a short command.
+OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 def main() -> None:
@@ -28,6 +32,7 @@ def main() -> None:
         except LaunchError as error:
             sys.exit(str(error))
         heed_children()
+        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
         from pbgeval.cli import main as command
 
         command()

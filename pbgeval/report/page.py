@@ -51,7 +51,7 @@ from pbgeval.report.summary import sentence_of
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.results.output import PAGE, refuse_others
-from pbgeval.results.result import BUCKETS, HISTOGRAM, METRICS, Result, no_result
+from pbgeval.results.result import BUCKETS, METRICS, Result, histogram_rows, no_result
 from pbgeval.storage.row_files import find_ranks
 from pbgeval.storage.text import plural, without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
@@ -293,7 +293,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
         ),
     ]
     if document["complete"]:
-        ranks = ranks_by_side(report.rows.get(HISTOGRAM, ()), headline)
+        ranks = ranks_by_side(histogram_rows(report.rows, headline), headline)
         charts = (share_chart(ranks, headline), cumulative_chart(ranks, headline)) if ranks else ()
         sections += [
             Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)] if ranks else ()),

@@ -45,16 +45,20 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return "".join(f"{line[:-2]}\n" for line in lines)
 
 
-def read_csv(path: Path) -> tuple[Mapping[str, Any], ...]:
+def read_csv(path: Path, cell: str = "") -> tuple[Mapping[str, Any], ...]:
     """Return the rows of a CSV file of an output directory: text, numbers, None where a cell is empty; () if absent.
+
+    Args:
+        path: of the file.
+        cell: a word without quotes; only lines with such a cell between others are read. Empty: all are.
 
     Raises:
         OutputError: it is not as it was written.
     """
     try:
         with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
-            reader = csv.reader(file)
-            names = next(reader, [])
+            names = next(csv.reader(file), [])
+            reader = csv.reader(line for line in file if f",{cell}," in line) if cell else csv.reader(file)
             if names and (missing := set(_NEEDED.get(path.name, ())) - set(names)):
                 raise ValueError(f"no column {min(missing)}")
             parsers = [_parser(name) for name in names]
@@ -92,8 +96,7 @@ def _count(cell: str) -> int:
     return int(cell)
 
 
-def _edge(cell: str) -> int | float:
-    number = _number(cell)
-    if number is None or number <= 0:
+def _edge(cell: str) -> float:
+    if not cell or not 0 < (number := float(cell)) < math.inf:
         raise ValueError(f"{cell or 'nothing'} in place of a rank")
     return number

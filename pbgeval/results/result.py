@@ -52,6 +52,13 @@ class SavedTables(Mapping[str, Rows]):
         return len(list(iter(self)))
 
 
+def histogram_rows(tables: Mapping[str, Rows], rank_type: str) -> Rows:
+    """Return the rows of `rank_histogram.csv` of at least one rank type; of a saved table, only these are read."""
+    if isinstance(tables, SavedTables):
+        return read_csv(tables.folder / f"{HISTOGRAM}.csv", rank_type)
+    return tables.get(HISTOGRAM, ())
+
+
 @frozen(eq=False, repr=False)
 class Result:
     """What an evaluation has found: `Report` is the same for people, with names for figures and tables to look at."""

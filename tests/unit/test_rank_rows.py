@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.rank_rows import HistogramRows
+from pbgeval.results.result import SavedTables, histogram_rows
 from pbgeval.stats.bins import EXACT_BINS
 from pbgeval.stats.rank_types import RankType
 from tests.examples import examples
@@ -32,3 +36,9 @@ def test_the_table_is_the_same_as_row_by_row(parts: list[tuple[str, RankType, di
     )
     assert rows.to_csv().decode() == to_csv(rows) == to_csv([*rows])
     assert len(rows) == len([*rows])
+
+    with TemporaryDirectory() as folder:
+        Path(folder, "rank_histogram.csv").write_bytes(rows.to_csv())
+        for kind in RankType:
+            saved = histogram_rows(SavedTables(Path(folder)), kind.value)
+            assert [*saved] == [row for row in rows if row["rank_type"] == kind.value]
