@@ -174,7 +174,7 @@ class PassRecord:
         error = "" if gap.standard_error is None else f" ± {gap.standard_error:.4f}"
         change = f"{gap.value:+.4f}".replace("-", "−")
         verdict = f"; {verdict_in_words(details.verdict)}" if details.num_buckets > 1 else ""
-        best = "" if details.best_mrr is None else f"; best pass: {details.best_pass} ({details.best_mrr:.4f})"
+        best = "" if details.best_mrr is None else f"; best epoch: {details.best_pass} ({details.best_mrr:.4f})"
         return f"{epoch}: {told}; gap {change}{error}{verdict}{best}"
 
     def to_json(self) -> dict[str, Any]:

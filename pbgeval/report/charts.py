@@ -446,9 +446,9 @@ MAX_POINTS = 10_000  # of all of them
 
 
 def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
-    """Return the means before and after each pass, their gap with its interval, and the visits to each bucket."""
+    """Return the means before and after each epoch, their gap with its interval, and the visits to each bucket."""
     name, rows = TRAINING_METRICS[curves.metric], curves.passes
-    x = counted("pass", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
+    x = counted("epoch", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
     series = {
         "held-out, before": [_finite(row.before) for row in rows],
         "held-out, after": [_finite(row.after) for row in rows],
@@ -459,8 +459,8 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
     y = linear(name, min(known, default=0.0), max(known, default=1.0))
     lines = [Line(kind, tuple(enumerate(values)), has_dots=True) for kind, values in enumerate(shown.values())]
     levels = Chart(
-        title=f"{capital(name)} before and after each pass",
-        description=f"{name} of held-out edges before and after each pass; the table has the numbers",
+        title=f"{capital(name)} before and after each epoch",
+        description=f"{name} of held-out edges before and after each epoch; the table has the numbers",
         x=x,
         y=y,
         lines=lines,
@@ -478,7 +478,7 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
     told = "after − before, with 95% intervals" if any(halves) else "after − before"
     gap = Chart(
         title=f"Gap: {told}",
-        description=f"Gap of the {name}, {told}, by pass; the table has the numbers",
+        description=f"Gap of the {name}, {told}, by epoch; the table has the numbers",
         x=x,
         y=linear(f"gap of {name}", min(heights), max(heights)),
         lines=[

@@ -218,7 +218,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
             "Training monitor",
             name,
             "Held-out edges during training",
-            [plural(finished, "pass", "passes"), plural(len(curves.teeth), "bucket")],
+            [plural(finished, "epoch"), plural(len(curves.teeth), "bucket")],
             training_tiles(curves),
             [evolve(section, shown=section.shown[1:])],  # the verdict stands above the figures
             Notice(verdict, _tone(curves)) if verdict else None,
@@ -247,7 +247,7 @@ def _visits(curves: Curves) -> Section:
         "− after, which grows where a model overfits to its training edges."
     )
     means = (
-        "Held-out edges are ranked before and after each visit of the trainer to their bucket. Figures of a pass are "
+        "Held-out edges are ranked before and after each visit of the trainer to their bucket. Figures of an epoch are "
         f"means over its held-out edges.{of_training if 'training' in table.columns else ''}"
     )
     return Section(

@@ -20,14 +20,14 @@ from pbgeval.report.figures import (
 from pbgeval.report.tables import DataTable, fitting, interval_line, without
 
 _VERDICT, _SHORT_VERDICT = "bucket overfitting", "overfits"  # a column on the page, and on the terminal
-_PASS_COLUMNS = ("pass", "before", "after", "gap", "training", "generalization", "diverged", _VERDICT)
+_PASS_COLUMNS = ("epoch", "before", "after", "gap", "training", "generalization", "diverged", _VERDICT)
 _IN_COLUMN: Mapping[Verdict, str] = {"no_bucket_overfitting": "no", "bucket_overfitting": "yes"}
 _VERDICTS: Mapping[Verdict, str] = {
     "needs_3_visits": "Bucket overfitting: not known yet; every bucket needs 3 visits.",
     "no_bucket_overfitting": "No bucket overfitting: held-out edges keep what they gain in a visit until the next one.",
     "shrinking": "Bucket overfitting: undecided, but the gap is shrinking, as a visit gains less and less.",
     "bucket_overfitting": "Bucket overfitting: held-out edges lose before the next visit what they gain in a visit.",
-    "undecided": "Bucket overfitting: undecided; more passes are needed.",
+    "undecided": "Bucket overfitting: undecided; more epochs are needed.",
 }
 _OF_LOSSES: Mapping[Verdict, str] = {  # where held-out edges get worse in a visit
     "no_bucket_overfitting": "No bucket overfitting: held-out edges are about as good after a visit as before it.",
@@ -51,13 +51,13 @@ def _about_training_edges(curves: Curves) -> list[str]:
     """Return where the best pass was, and whether the model overfits to its training edges."""
     metric, best, last = TRAINING_METRICS[curves.metric], curves.best, curves.last
     if best is None:
-        return [f"Overfitting to training edges: not known, as no finished pass has a {metric} of held-out edges."]
-    told = f"Best pass: {_pass_name(best)} ({metric} {_fixed(best.after)}); now {_fixed(last.after)}."
+        return [f"Overfitting to training edges: not known, as no finished epoch has a {metric} of held-out edges."]
+    told = f"Best epoch: {_pass_name(best)} ({metric} {_fixed(best.after)}); now {_fixed(last.after)}."
     if best is last:
-        told = f"Best pass: {_pass_name(best)} ({metric} {_fixed(best.after)}), the last one."
+        told = f"Best epoch: {_pass_name(best)} ({metric} {_fixed(best.after)}), the last one."
     since = (
-        f"since the best pass, {metric} of training edges went from {_fixed(best.training)} to {_fixed(last.training)} "
-        f"and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
+        f"since the best epoch, {metric} of training edges went from {_fixed(best.training)} to "
+        f"{_fixed(last.training)} and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
     )
     if curves.overfits:
         found = f"Overfitting to training edges: {since}."
@@ -154,7 +154,7 @@ def training_tiles(curves: Curves) -> list[Tile]:
     """Return the figures of the last finished pass, and the best pass beside them."""
     metric, last, best = TRAINING_METRICS[curves.metric], curves.last, curves.best
     error = last.gap_error or 0.0
-    where = [f"in pass {last.key.epoch}" + " (unfinished)" * (not last.is_finished)]
+    where = [f"in epoch {last.key.epoch}" + " (unfinished)" * (not last.is_finished)]
     interval = []
     if last.gap is not None and error:
         ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
@@ -166,7 +166,7 @@ def training_tiles(curves: Curves) -> list[Tile]:
         Tile(
             f"Best {metric} after visits",
             _fixed(None if best is None else best.after),
-            [f"in pass {_pass_name(best)}" if best else ""],
+            [f"in epoch {_pass_name(best)}" if best else ""],
         ),
         Tile("Gap", gap, [*interval, "after − before"]),
         Tile(f"{metric} of training edges", training, where),

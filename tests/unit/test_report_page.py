@@ -327,12 +327,12 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
 
     assert page.open == []
     heads, first, *_ = page.rows["Passes"]
-    assert heads == ["pass", "before", "after", "gap", "bucket overfitting"], "no column without a figure"
+    assert heads == ["epoch", "before", "after", "gap", "bucket overfitting"], "no column without a figure"
     assert (first[1:4], [row[0] for row in page.rows["Passes"][1:]]) == (
         ["0.2500", "0.5000", "+0.2500"],
         ["0", "1", "2", "3 (best)"],
     )
-    assert not lacking(page.text, "Bucket overfitting: undecided; more passes are needed.", "Each line is a bucket.")
+    assert not lacking(page.text, "Bucket overfitting: undecided; more epochs are needed.", "Each line is a bucket.")
     assert "Training: as many training edges" not in page.text
     errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
     assert [row[3] for row in passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]

@@ -89,7 +89,7 @@ def test_a_pass_that_was_interrupted_is_not_the_best() -> None:
 
     assert [row.is_finished for row in curves.passes] == [True, False]
     assert (curves.best, curves.last) == (curves.passes[0], curves.passes[0])
-    assert {"in pass 0"} == {tile.lines[0] for tile in training_tiles(curves) if tile.name != "Gap"}
+    assert {"in epoch 0"} == {tile.lines[0] for tile in training_tiles(curves) if tile.name != "Gap"}
     assert [row[0] for row in passes_of(curves).rows] == ["0 (best)", "1 (unfinished)"]
 
 
@@ -142,9 +142,9 @@ def test_a_fall_beyond_the_errors_is_overfitting_where_training_edges_have_not_f
     told = verdicts_of(overfits)
     best, now = (f"{of:.4f}" for of in (after.mean(1)[2], after.mean(1)[-1]))
     assert told[:2] == [
-        f"Best pass: 2 (MRR {best}); now {now}.",
-        "Overfitting to training edges: since the best pass, MRR of training edges went from 0.5000 to 0.8000 and that "
-        f"of held-out edges from {best} to {now}.",
+        f"Best epoch: 2 (MRR {best}); now {now}.",
+        "Overfitting to training edges: since the best epoch, MRR of training edges went from 0.5000 to 0.8000 and "
+        f"that of held-out edges from {best} to {now}.",
     ]
     assert (overfits.is_bad, overfits.is_sound) == (True, False)
     assert curves_with(-after, [-of for of in rising], 0.001, "pos_rank").overfits, "lower is better"
@@ -160,16 +160,16 @@ def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
     curves = curves_with(np.full((5, 1), 0.25), [0.49] * 5, 0.01)
 
     assert verdicts_of(curves) == [
-        "Best pass: 0 (MRR 0.2500); now 0.2500.",
+        "Best epoch: 0 (MRR 0.2500); now 0.2500.",
         "No overfitting to training edges: held-out edges are at their best.",
         "With one bucket there is no verdict about buckets.",
     ]
     table = passes_of(curves)
-    assert table.columns == ("pass", "before", "after", "gap", "training", "generalization")
+    assert table.columns == ("epoch", "before", "after", "gap", "training", "generalization")
     assert table.rows[0] == ("0 (best)", "0.2500", "0.2500", "0.00 ± 0.01", "0.4900", "+0.2 ± 0.1")
 
 
-AT_BEST = "Best pass: 0 ({} 0.0700), the last one."
+AT_BEST = "Best epoch: 0 ({} 0.0700), the last one."
 NO_OVERFITTING = "No overfitting to training edges: held-out edges are at their best."
 
 
@@ -227,13 +227,13 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
     ranks = passes((9.0, 5.0), (7.5, 4.0), (8.0, 3.0), metric="pos_rank")
 
     assert verdicts_of(found) == [
-        "Best pass: 1 (MRR 0.0526); now 0.0417.",
-        "Overfitting to training edges: undecided, as chance may explain it: since the best pass, MRR of training "
+        "Best epoch: 1 (MRR 0.0526); now 0.0417.",
+        "Overfitting to training edges: undecided, as chance may explain it: since the best epoch, MRR of training "
         "edges went from 0.0500 to 0.0721 and that of held-out edges from 0.0526 to 0.0417.",
         "No bucket overfitting: held-out edges keep what they gain in a visit until the next one.",
     ]
     best, undecided, _ = verdicts_of(ranks)
-    assert best == "Best pass: 1 (mean rank 7.5000); now 8.0000."
+    assert best == "Best epoch: 1 (mean rank 7.5000); now 8.0000."
     assert undecided.startswith("Overfitting to training edges: undecided")
     assert [(of.is_bad, of.is_sound) for of in (found, ranks)] == [(False, False)] * 2
 
@@ -253,7 +253,7 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
 def test_what_is_told_of_training_edges(figures: list[tuple[float, float | None]], told: str, is_sound: bool) -> None:
     curves = passes(*figures)
 
-    assert " ".join(verdicts_of(curves)).startswith(f"Best pass: {told}")
+    assert " ".join(verdicts_of(curves)).startswith(f"Best epoch: {told}")
     assert curves.is_sound == is_sound
 
 
@@ -270,8 +270,8 @@ def test_only_both_answers_together_are_good() -> None:
 def test_tiles_show_the_best_pass_beside_the_last() -> None:
     tiles = {of.name: (of.value, *of.lines) for of in training_tiles(passes((0.2, 0.1), (0.1, 0.2)))}
 
-    assert tiles["MRR after visits"] == ("0.1000", "in pass 1")
-    assert tiles["Best MRR after visits"] == ("0.2000", "in pass 0")
+    assert tiles["MRR after visits"] == ("0.1000", "in epoch 1")
+    assert tiles["Best MRR after visits"] == ("0.2000", "in epoch 0")
 
 
 @pytest.mark.parametrize("num_diverged", [0, 2])
