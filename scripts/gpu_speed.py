@@ -152,7 +152,7 @@ def _exact(device: torch.device, dimension: int, sigmas: int, smoke: bool) -> di
         counts = device_exact.count(queries, candidates, target)
         found["exact_seconds"] = _seconds(device, lambda: device_exact.count(queries, candidates, target))
     found["open_cells"] = counts.query_P.numel()
-    limits = device_exact.middle_and_width(queries, candidates, target)
+    limits = device_exact.limits_of(queries, candidates, target)
     flops = 2 * num_queries * num_candidates * dimension
     for parts in (1, 2):
         halves = queries.half(parts), candidates.half(parts)

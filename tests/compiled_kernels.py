@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from attrs import asdict, frozen
 
-from pbgeval.scoring import device_exact, device_lists, device_scores
+from pbgeval.scoring import device_exact, device_lists, device_pairs, device_scores
 from pbgeval.scoring.device_scores import LOOP_TILES, PAIRS_PER_PROGRAM, SIXTEEN, TILES, Tiles
 
 NAMES = {torch.float32: "fp32", torch.float64: "fp64"}
@@ -53,11 +53,84 @@ OF_LISTS = {
     **dict.fromkeys(("timed_key_ptr", "in_time_key_ptr", "in_time_ptr"), "*i64"),
 }
 TILE = {"ROWS": device_lists.ROWS, "COLUMNS": device_lists.COLUMNS}
-LIST_KERNELS = {
-    "mark_cells": (OF_LISTS | {"true_ptr": "*i64"}, TILE),
-    "count_stored": (OF_LISTS | {"count_ptr": "*i64"}, TILE),
-    "count_signs": (OF_LISTS, {"CELLS": device_lists.CELLS}),
+OF_EXACT = {
+    **dict.fromkeys(("row_ptr", "largest_ptr", "true_ptr"), "*fp32"),
+    **dict.fromkeys(
+        ("norm_ptr", "square_ptr", "scale_ptr", "length_ptr", "limit_ptr", "score_ptr", "error_ptr"), "*fp64"
+    ),
+    **dict.fromkeys(("largest_norm_ptr", "largest_square_ptr", "query_scale_ptr", "candidate_scale_ptr"), "*fp64"),
+    **dict.fromkeys(("factor_ptr", "hash_ptr", "query_ptr", "column_ptr"), "*i64"),
+    "half_ptr": "*fp16",
+    "mark_ptr": "*i8",
 }
+OF_OPEN = OF_EXACT | {"row_ptr": "*i32"}
+OF_PAIRS = OF_EXACT | {
+    **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp32"),
+    **dict.fromkeys(("row_ptr", "at_ptr"), "*i64"),
+    **dict.fromkeys(("true_ptr", "true_error_ptr"), "*fp64"),
+    "sign_ptr": "*i8",
+}
+LIMITED = {"SLACK": device_exact.SLACK, "ROWS": device_exact.LIMITED_ROWS}
+TILES_LISTED = {
+    "EVERY": True,
+    "TILE_ROWS": device_exact.DECIDED_ROWS,
+    "TILE_COLUMNS": device_exact.DECIDED_COLUMNS,
+    "WORDS": device_exact.LISTED_WORDS,
+}
+# By name: the module, types of arguments that are no int32, and constants.
+SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "mark_cells": ("list_kernels", OF_LISTS | {"true_ptr": "*i64"}, TILE),
+    "count_stored": ("list_kernels", OF_LISTS | {"count_ptr": "*i64"}, TILE),
+    "count_signs": ("list_kernels", OF_LISTS, {"CELLS": device_lists.CELLS}),
+    "write_limits": ("exact_kernels", OF_EXACT, {"IS_DISTANCE": True} | LIMITED),
+    "write_screen_limits": (
+        "exact_kernels",
+        OF_EXACT | {"error_ptr": "*fp32", "largest_ptr": "*fp64"},
+        {"HAS_CONSTANT": True, "MAX_SCREENED": device_exact.MAX_SCREENED, "UNIT": device_exact.UNIT_OF_SCREEN}
+        | LIMITED,
+    ),
+    "list_marked": (
+        "exact_kernels",
+        OF_OPEN,
+        {
+            "SEGMENT": device_exact.SEGMENT,
+            "TILE_ROWS": device_exact.DECIDED_ROWS,
+            "QUERIES": device_exact.LISTED_QUERIES,
+        },
+    ),
+    "list_open": ("exact_kernels", OF_OPEN, TILES_LISTED),
+    "describe_rows": (
+        "pair_kernels",
+        OF_EXACT,
+        {"SLACK": device_pairs.LENGTH_SLACK, "ROWS": device_pairs.ROWS, "WORDS": device_pairs.WORDS},
+    ),
+}
+for parts in (1, 2):
+    SMALL_KERNELS[f"round_rows, parts: {parts}"] = (
+        "exact_kernels",
+        OF_EXACT,
+        {
+            "PARTS": parts,
+            "OF_QUERIES": True,
+            "SLACK": device_exact.SLACK,
+            "ROWS": device_exact.ROUNDED_ROWS,
+            "COLUMNS": device_exact.ROUNDED_COLUMNS,
+        },
+    )
+for kind in ("values", "scores", "signs"):
+    SMALL_KERNELS[f"score_exactly, {kind}"] = (
+        "pair_kernels",
+        OF_PAIRS,
+        {
+            "INDEXED": kind == "signs",
+            "KIND": kind,
+            "IS_DISTANCE": True,
+            "HAS_BIAS": True,
+            "UNIT": 2.0**-53,
+            "SLACK": device_pairs.BOUND_SLACK,
+            "PAIRS": device_pairs.PAIRS,
+        },
+    )
 
 
 @frozen
@@ -102,15 +175,15 @@ def variants() -> dict[str, Variant]:
         found[f"score_pairs, {name}"] = Variant(
             "chain_kernels", "score_pairs", types, constants, {"num_warps": 4}, PAIRS_PER_PROGRAM
         )
-    return found | exact_variants() | list_variants()
+    return found | exact_variants() | small_variants()
 
 
-def list_variants() -> dict[str, Variant]:
-    """Return the kernels of sampled lists, by name."""
-    options = {"num_warps": device_lists.WARPS}
+def small_variants() -> dict[str, Variant]:
+    """Return the kernels that multiply no tiles, by name."""
+    options = {"num_warps": 4}
     return {
-        name: Variant("list_kernels", name, types, constants, options, device_lists.ROWS * device_lists.COLUMNS)
-        for name, (types, constants) in LIST_KERNELS.items()
+        name: Variant(module, name.partition(",")[0], types, constants, options, 1)
+        for name, (module, types, constants) in SMALL_KERNELS.items()
     }
 
 
@@ -125,7 +198,8 @@ def exact_variants() -> dict[str, Variant]:
             found[name] = Variant("exact_kernels", "screen_tiles", OF_SCREEN, *_split(options), cells)
         cells = device_exact.DECIDED_ROWS * device_exact.DECIDED_COLUMNS
         for num_groups, lists in ((0, ""), (2, ", lists")):
-            options = device_exact.tile_options(has_constant=bool(distance), num_groups=num_groups)
+            every = num_groups > 0
+            options = device_exact.tile_options(has_constant=bool(distance), num_groups=num_groups, every=every)
             name = f"decide_tiles{lists}{distance}"
             found[name] = Variant("exact_kernels", "decide_tiles", OF_FLOAT64, *_split(options), cells)
     return found

@@ -20,8 +20,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbgeval.ranking import draws
-from pbgeval.scoring import device_exact, device_lists, device_scores
+from pbgeval.scoring import device_exact, device_lists, device_pairs, device_scores
+from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.fast_products import GridProduct
 from pbgeval.scoring.product import paired_product, product
+from pbgeval.scoring.true_scores import row_hashes
 
 DEVICE = torch.device("cuda", 0)
 MAY_MIX = {"__get__", "copy_", "__setitem__", "__getitem__", "index_put_", "__len__", "size", "stride"}
@@ -251,8 +254,20 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         with torch._C.DisableTorchFunction():
             kernel(*map(plain, arguments), **options)
 
-    of_lists, of_exact = (mark_cells, count_stored, count_signs), (screen_tiles, decide_tiles)
-    for module, kernels in ((device_lists, of_lists), (device_exact, of_exact)):
+    of_modules = {
+        device_lists: (mark_cells, count_stored, count_signs),
+        device_exact: (
+            round_rows,
+            write_screen_limits,
+            screen_tiles,
+            list_marked,
+            write_limits,
+            decide_tiles,
+            list_open,
+        ),
+        device_pairs: (describe_rows, score_exactly),
+    }
+    for module, kernels in of_modules.items():
         started_by_name = {kernel.__name__: _OfGrid(partial(started, kernel)) for kernel in kernels}
         monkeypatch.setattr(module, "_kernels", lambda found=started_by_name: SimpleNamespace(**found))
         monkeypatch.setattr(module, "current", lambda device: nullcontext())
@@ -283,20 +298,36 @@ def screen_tiles(query, candidate, constant, true, error, better, mark, num_quer
         mark[first // options["SEGMENT"]] = is_near_Q
 
 
+def tiles_of(row, tiles, rows_per_grid, num_listed, list_length, number, **options):
+    """Yield the queries, the first column and the end of the columns of each tile."""
+    if not options["EVERY"]:
+        for place, num_rows, first, stop in tiles.tolist():
+            yield row[place : place + num_rows].long(), first, stop
+        return
+    row_tiles = -(-rows_per_grid // options["TILE_ROWS"])
+    column_tiles = -(-num_listed // options["TILE_COLUMNS"])
+    for tile in range(number):
+        grid, place = tile // (row_tiles * column_tiles), tile % row_tiles * options["TILE_ROWS"]
+        first = grid * list_length + tile // row_tiles % column_tiles * options["TILE_COLUMNS"]
+        row_M = torch.arange(place, min(place + options["TILE_ROWS"], rows_per_grid)) + grid * rows_per_grid
+        yield row_M, first, grid * list_length + num_listed
+
+
 def decide_tiles(
-    query, candidate, constant, row, tiles, high, low, row_hash, own, hashes, marks, counts, is_open, *sizes, **options
+    query, candidate, constant, high, low, row_hash, own, hashes, marks, counts, is_open, num_open, *rest, **options
 ):
-    num_listed, list_length = sizes[-2:]
-    for tile, (place, number, first, stop) in enumerate(tiles.tolist()):
-        if not number:
-            continue
-        row_M, column_N = row[place : place + number].long(), torch.arange(first, stop)
+    row, tiles, rows_per_grid, num_listed, list_length = rest[:5]
+    of_tiles = tiles_of(row, tiles, rows_per_grid, num_listed, list_length, len(is_open), **options)
+    for tile, (row_M, first, stop) in enumerate(of_tiles):
+        stop = min(stop, first + options["TILE_COLUMNS"])
+        column_N = torch.arange(first, stop)
         score_MN = query[row_M].double() @ candidate[:, first:stop].double()
         score_MN += constant[first:stop] if options["HAS_CONSTANT"] else 0
         high_M, low_M = high[row_M, None], low[row_M, None]
-        mark_MN = (column_N == own[row_M, None]).int()
         if options["NUM_GROUPS"]:
             mark_MN = marks.view(-1, num_listed)[row_M[:, None], column_N % list_length]
+        else:
+            mark_MN = (column_N == own[row_M, None]).int()
         competes_MN = (mark_MN & 1) == 0
         is_better_MN = competes_MN & (score_MN > high_M)
         is_open_MN = (score_MN <= high_M) & (score_MN >= low_M) & competes_MN
@@ -305,8 +336,103 @@ def decide_tiles(
             counts_MN = competes_MN if group == 0 else (mark_MN >> group) & 1 != 0
             counts[3 * group, row_M] += (is_better_MN & counts_MN).sum(1).int()
             counts[3 * group + 1, row_M] += (ties_MN & counts_MN).sum(1).int()
+        num_open += (is_open_MN & ~ties_MN).sum().int()
         for at, column in (is_open_MN & ~ties_MN).nonzero().tolist():
             is_open[tile, at, column // 32] |= torch.tensor(1 << column % 32).int()
+
+
+def list_open(is_open, _, query, column, row, tiles, rows_per_grid, num_listed, list_length, *rest, **options):
+    found = []
+    of_tiles = tiles_of(row, tiles, rows_per_grid, num_listed, list_length, len(is_open), **options)
+    for tile, (row_M, first, _stop) in enumerate(of_tiles):
+        for at, word in is_open[tile].nonzero().tolist():
+            bits = [bit for bit in range(32) if int(is_open[tile, at, word]) >> bit & 1]
+            found += [(int(row_M[at]), (first + word * 32 + bit) % list_length) for bit in bits]
+    for into, numbers in zip((query, column), zip(*found, strict=True), strict=True):
+        into.copy_(torch.tensor(numbers))
+
+
+def round_rows(rows, largest, norm, half, scale, lengths, *sizes, **options):
+    fraction, _ = torch.frexp(largest.double())
+    scale.fill_((fraction / largest.double() if largest > 0 else 1.0) * 2.0**15)
+    x_ND = rows.double() * scale
+    high_ND = x_ND.half()
+    rest_ND, low_ND = x_ND - high_ND, torch.zeros_like(high_ND)
+    parts_ND = [high_ND]
+    if options["PARTS"] == 2:
+        low_ND = rest_ND.half()
+        rest_ND = rest_ND - low_ND
+        parts_ND = [low_ND, high_ND, high_ND] if options["OF_QUERIES"] else [high_ND, low_ND, high_ND]
+    number, width = len(rows), rows.shape[1] * len(parts_ND)
+    half[:number, :width] = torch.cat(parts_ND, 1)
+    lengths[0] = norm * scale
+    for at, part_ND in ((1, low_ND), (2, rest_ND)):
+        lengths[at] = torch.linalg.vector_norm(part_ND, dim=1, dtype=torch.float64) * options["SLACK"]
+
+
+def write_screen_limits(limits, lengths, largest, largest_square, x_scale, y_scale, true, error, *sizes, **options):
+    scale, unit, (_, num_columns) = x_scale * y_scale, options["UNIT"], sizes
+    (norm_Q, low_Q, lost_Q), (norm, low, lost) = lengths, largest
+    middle_Q, width_Q = limits[0] * scale, limits[1] * scale
+    magnitude_Q = (norm_Q + 2 * low_Q + 2 * lost_Q) * (norm + 2 * low + 2 * lost)
+    error_Q = lost_Q * (norm + lost) + norm_Q * lost + low_Q * low + magnitude_Q * (num_columns + 16) * unit
+    if options["HAS_CONSTANT"]:
+        error_Q = error_Q + (magnitude_Q + largest_square * scale + middle_Q.abs()) * unit
+    true.copy_(middle_Q)
+    error.copy_(((error_Q + width_Q) * options["SLACK"] + (true.double() - middle_Q).abs()) * (1 + 2.0**-20))
+
+
+def list_marked(marks, row, tiles, _, num_queries, num_columns, **options):
+    place, tile = 0, 0
+    for segment, marks_Q in enumerate(marks):
+        found = marks_Q.nonzero().squeeze(1)
+        row[place : place + len(found)] = found.int()
+        for first in range(0, len(found), options["TILE_ROWS"]):
+            column = segment * options["SEGMENT"]
+            number, stop = min(len(found) - first, options["TILE_ROWS"]), min(column + options["SEGMENT"], num_columns)
+            tiles[tile] = torch.tensor([place + first, number, column, stop])
+            tile += 1
+        place += len(found)
+
+
+def write_limits(score, error, norm, square, largest_norm, largest_square, limits, *sizes, **options):
+    _, rows_per_grid, num_terms = sizes
+    grid_Q = torch.arange(score.numel()) // rows_per_grid
+    middle_Q, magnitude_Q, width_Q = score, norm * largest_norm.flatten()[grid_Q], error
+    if options["IS_DISTANCE"]:
+        squares_Q = square + largest_square.flatten()[grid_Q]
+        middle_Q, magnitude_Q = middle_Q + square, magnitude_Q + squares_Q
+        width_Q = width_Q + squares_Q * num_terms * 2.0**-52
+    width_Q = (width_Q + magnitude_Q * num_terms * 2.0**-52) * options["SLACK"] + middle_Q.abs() * 2.0**-50
+    limits.copy_(
+        torch.stack([middle_Q, width_Q, middle_Q + width_Q * (1 + 2.0**-40), middle_Q - width_Q * (1 + 2.0**-40)])
+    )
+
+
+# What those of `pair_kernels` write.
+
+
+def describe_rows(rows, _, hashes, norms, squares, *sizes, **options):
+    hashes.copy_(row_hashes(rows))
+    norms.copy_(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) * options["SLACK"])
+    squares.copy_(rows[:, : sizes[-1]].double().square().sum(1))
+
+
+def score_exactly(query, row, candidate, column, at, true, true_error, score, error, sign, *sizes, **options):
+    name = "squared_l2" if options["IS_DISTANCE"] else "dot"
+    comparator = ExactComparator(name, options["HAS_BIAS"])
+    if options["KIND"] == "values":
+        score.copy_(GridProduct(comparator).paired(query, candidate))
+        return
+    if options["INDEXED"]:
+        query, candidate = query[row], candidate[column]
+    found = comparator.scores_in_float64(query, candidate)
+    if options["KIND"] == "scores":
+        score.copy_(found[0])
+        error.copy_(found[1])
+        return
+    gap_P, bound_P = found[0] - true[at], (found[1] + true_error[at]) * options["SLACK"]
+    sign.copy_(torch.where((gap_P.abs() <= bound_P) & (bound_P > 0), 2, gap_P.sign()))
 
 
 # What those of `list_kernels` write.

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.counting import CellIndex, are_among, count_compared
+from pbgeval.scoring import device_pairs
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import ExactTrue
@@ -68,12 +69,17 @@ def decide(
         pairs = slice(start, start + step)
         query = query_P[pairs]
         pair_queries, pair_candidates = (queries[0], queries[1][pairs]), (candidates[0], candidates[1][pairs])
-        score_P, error_P = comparator.pair_scores_in_float64(pair_queries, pair_candidates)
-        gap_P = score_P - true.score_Q[query]
-        signs_P = gap_P.sign().to(torch.int8)
-        bound_P = (error_P + true.error_Q[query]) * (1 + 2.0**-40)
-        # If neither score has an error, equal numbers are equal scores.
-        open_P = ((gap_P.abs() <= bound_P) & (bound_P > 0)).nonzero().squeeze(1)
+        if comparator.has_pair_kernel(queries[0]):
+            kind, true_scores = comparator.pair_kind(), (true.score_Q, true.error_Q)
+            signs_P = device_pairs.signs(kind, pair_queries, pair_candidates, true_scores, query)
+            open_P = (signs_P == device_pairs.OPEN).nonzero().squeeze(1)
+        else:
+            score_P, error_P = comparator.pair_scores_in_float64(pair_queries, pair_candidates)
+            gap_P = score_P - true.score_Q[query]
+            signs_P = gap_P.sign().to(torch.int8)
+            bound_P = (error_P + true.error_Q[query]) * (1 + 2.0**-40)
+            # If neither score has an error, equal numbers are equal scores.
+            open_P = ((gap_P.abs() <= bound_P) & (bound_P > 0)).nonzero().squeeze(1)
         if open_P.numel():
             query_PD, candidate_PD = (rows[index[open_P]] for rows, index in (pair_queries, pair_candidates))
             exact_P = comparator.signs(query_PD, candidate_PD, true.rows_QD[query[open_P]])
@@ -178,6 +184,11 @@ class UndecidedCells:
     _counts: list[QueryCounts] = field(factory=list, init=False)  # open cells count as tied
     _cells: list[CellIndex] = field(factory=list, init=False)
     _known: list[CellIndex] = field(factory=list, init=False)
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether there are blocks that are not decided yet."""
+        return bool(self._cells)
 
     def add(self, counts: QueryCounts, cells: CellIndex, known: CellIndex | None, first_column: int) -> QueryCounts:
         """Add a block that begins with a column; once many cells are open, decide and return all counts so far."""

@@ -177,7 +177,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
         try:
             for first, part, counted in _parts(state.backend, request):
                 assert counted.open is not None, "parts are small enough"
-                if undecided is None:
+                if undecided is None or not counted.open[0].numel():
                     found.append(counted.counts)
                 else:
                     first_column = run * work.width + first
@@ -194,7 +194,9 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
                 state.add_in_time(block, count_cells(read_P[query.size :], query_P, true_Q, true_Q))
         if counted.scores_KC is not None:
             _hand_over(work, block, run, request, counted.scores_KC, counted.true_Q)
-    return reduce(add, found if undecided is None else [*found, undecided.decide()])
+    if undecided is not None and undecided.has_cells:
+        found.append(undecided.decide())
+    return reduce(add, found)
 
 
 def _parts(backend: Backend, block: Block, first: int = 0) -> Iterator[tuple[int, Block, Counted]]:

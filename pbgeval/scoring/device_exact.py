@@ -22,9 +22,10 @@ from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.scoring.device_lists import Marks
+from pbgeval.scoring.device_pairs import Described
 from pbgeval.scoring.device_scores import current
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.true_scores import row_hashes
+from pbgeval.scoring.true_scores import described
 
 SIXTEEN = 16
 SEGMENT = 64  # candidates that are clear or marked together
@@ -36,6 +37,9 @@ MAX_TILES_PER_PROGRAM = 64
 MIN_PROGRAMS = 1 << 10  # so that all of a GPU's processors are busy until the end
 DECIDED_ROWS = DECIDED_COLUMNS = 64
 DECIDED_WARPS = 4
+LIMITED_ROWS = LISTED_WORDS = 256  # of a program
+ROUNDED_ROWS, ROUNDED_COLUMNS = 16, 32
+LISTED_QUERIES = 1024
 MIN_SCREENED_CELLS = 1 << 22  # below, float64 takes no longer
 PROBED_QUERIES, PROBED_COLUMNS = 128, 1 << 13
 MAX_MARKED_SHARE = 1 / 16  # beyond this share of segments, rows are multiplied in two parts, which takes three products
@@ -44,9 +48,7 @@ MAX_OPEN_CELLS = 1 << 26
 SLACK = 1.0 + 1e-9  # covers roundings of the bounds, which are computed in float64
 # A tensor core adds 16 products and the sum so far, cut to 24 bits or more; this is twice what that is off.
 UNIT_OF_SCREEN = 2.0**-22
-UNIT_OF_FLOAT64 = 2.0**-52
 MAX_SCREENED = 2.0**120  # scaled scores are cut at it, so that differences are finite in float32
-HALF_EXPONENT = 15  # scaled rows are below 2^15, so that no float16 overflows
 
 
 @functools.cache
@@ -62,9 +64,13 @@ class HalfRows:
 
     rows_ND: Tensor
     scale: Tensor  # float64, a power of two
-    norm_N: Tensor  # float64, of scaled rows: at least the length
-    low_N: Tensor  # that of the second part, which is zero where there is one
-    lost_N: Tensor  # that of what no part has
+    # At least so long, float64: scaled rows, their second part (zero where there is one), and what no part has.
+    length_3N: Tensor
+
+    @functools.cached_property
+    def largest_3(self) -> Tensor:
+        """The largest of each of the three lengths."""
+        return self.length_3N.amax(1)
 
 
 @frozen(eq=False)
@@ -84,7 +90,7 @@ class ExactRows:
         if not comparator.is_distance:
             return cls(factors_BND, None, None, of_queries)
         size = factors_BND.shape[-1] - int(comparator.bias)
-        square_BN = factors_BND[..., :size].double().square().sum(-1)
+        square_BN = described(factors_BND.flatten(0, 1), size).square_N.view(factors_BND.shape[:-1])
         if not of_queries:
             return cls(factors_BND, -square_BN, square_BN, of_queries)
         doubled_BND = factors_BND.clone()
@@ -92,14 +98,24 @@ class ExactRows:
         return cls(doubled_BND, None, square_BN, of_queries)
 
     @functools.cached_property
+    def _described(self) -> Described:
+        return described(self.rows_BND.flatten(0, 1))
+
+    @property
     def norm_BN(self) -> Tensor:
         """At least the length of each row of factors, float64."""
-        return _norms(self.rows_BND)
+        return self._described.norm_N.view(self.rows_BND.shape[:-1])
 
-    @functools.cached_property
+    @property
     def hash_BN(self) -> Tensor:
         """A hash of each candidate's row."""
-        return row_hashes(self.rows_BND.flatten(0, 1)).view(self.rows_BND.shape[:-1])
+        return self._described.hash_N.view(self.rows_BND.shape[:-1])
+
+    @functools.cached_property
+    def largest_square_B(self) -> Tensor:
+        """The largest squared length of each grid, under a distance."""
+        assert self.square_BN is not None, "the caller has checked"
+        return _largest(self.square_BN)
 
     @functools.cached_property
     def transposed_DC(self) -> Tensor:
@@ -120,26 +136,32 @@ class ExactRows:
         return self._halves[num_parts]
 
     def _rounded(self, num_parts: int) -> HalfRows:
-        x_ND = self.rows_BND[0].double()
-        largest = x_ND.abs().amax() if x_ND.numel() else x_ND.new_zeros(())
-        fraction, _ = torch.frexp(largest)
-        # The exact power of two below the largest number; an exponential would round on some hardware.
-        scale = torch.where(largest > 0, fraction / largest, 1.0) * 2.0**HALF_EXPONENT
-        x_ND = x_ND * scale
-        norm_N = self.norm_BN[0] * scale
-        parts_ND = [x_ND.half()]
-        rest_ND = x_ND - parts_ND[0]
-        low_N = torch.zeros_like(norm_N)
-        if num_parts == 2:  # high . high + high . low + low . high
-            low_ND = rest_ND.half()
-            low_N, rest_ND = _norms(low_ND), rest_ND - low_ND
-            high_ND = parts_ND[0]
-            parts_ND = [low_ND, high_ND, high_ND] if self.of_queries else [high_ND, low_ND, high_ND]
-        rows_ND = parts_ND[0] if num_parts == 1 else torch.cat(parts_ND, dim=1)
-        step = _depth(rows_ND.shape[1])
-        extra = 0 if self.of_queries else -rows_ND.shape[0] % SCREEN_COLUMNS
-        rows_ND = F.pad(rows_ND, (0, -rows_ND.shape[1] % step, 0, extra)).contiguous()
-        return HalfRows(rows_ND, scale, norm_N, low_N, _norms(rest_ND))
+        rows_ND = self.rows_BND[0]
+        (num_rows, num_columns), device = rows_ND.shape, rows_ND.device
+        width = num_columns * (1 if num_parts == 1 else 3)  # high . high + high . low + low . high
+        width += -width % _depth(width)
+        num_stored = num_rows + (0 if self.of_queries else -num_rows % SCREEN_COLUMNS)
+        half_ND = torch.zeros((num_stored, width), dtype=torch.float16, device=device)
+        scale, length_3N = (torch.empty(of, dtype=torch.float64, device=device) for of in ((1,), (3, num_rows)))
+        with current(device):
+            _kernels().round_rows[(-(-num_rows // ROUNDED_ROWS),)](
+                rows_ND,
+                torch.linalg.vector_norm(rows_ND, ord=torch.inf),
+                self.norm_BN[0],
+                half_ND,
+                scale,
+                length_3N,
+                num_rows,
+                rows_ND.stride(0),
+                num_columns,
+                width,
+                PARTS=num_parts,
+                OF_QUERIES=self.of_queries,
+                SLACK=SLACK,
+                ROWS=ROUNDED_ROWS,
+                COLUMNS=ROUNDED_COLUMNS,
+            )
+        return HalfRows(half_ND, scale, length_3N)
 
 
 def padded(size: int) -> int:
@@ -174,6 +196,15 @@ class Target:
 
 
 @frozen(eq=False)
+class DecidedTiles:
+    """Which tiles are multiplied in float64."""
+
+    row_P: Tensor  # int32: the queries of tiles; not read where all are multiplied
+    tile_N4: Tensor | None  # int32; None: every tile
+    number: int
+
+
+@frozen(eq=False)
 class ExactCounts:
     """What was found, and the cells that are open and counted nowhere."""
 
@@ -182,29 +213,52 @@ class ExactCounts:
     column_P: Tensor  # int64, within the grid
 
 
-def middle_and_width(queries: ExactRows, candidates: ExactRows, target: Target) -> tuple[Tensor, Tensor]:
-    """Return the score in float64 that decides for each query, and how far from it scores do not decide (Q,)."""
-    offset_Q, magnitude_Q, error_Q = _magnitudes(queries, candidates)
-    num_terms = queries.rows_BND.shape[-1] + 8
-    middle_Q = target.score_Q + offset_Q
-    error_Q = target.error_Q + error_Q + magnitude_Q * (num_terms * UNIT_OF_FLOAT64)
-    # The last term covers the rounding of the line before.
-    return middle_Q, error_Q * SLACK + middle_Q.abs() * 2.0**-50
+@frozen(eq=False)
+class Limits:
+    """What decides for each query, float64 (Q,): a score above `high` is better, one below `low` is worse."""
+
+    limit_4Q: Tensor  # the middle, how far from it scores do not decide, high, low
+
+    @property
+    def middle_Q(self) -> Tensor:
+        return self.limit_4Q[0]
+
+    @property
+    def high_Q(self) -> Tensor:
+        return self.limit_4Q[2]
+
+    @property
+    def low_Q(self) -> Tensor:
+        return self.limit_4Q[3]
 
 
-def _magnitudes(queries: ExactRows, candidates: ExactRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Return three numbers of each query (Q,).
-
-    By how much its scores are above the comparator's, how large the magnitudes of a score's terms are together at most,
-    and the error of squared lengths.
-    """
-    magnitude_BQ = queries.norm_BN * _largest(candidates.norm_BN)
-    if queries.square_BN is None or candidates.square_BN is None:
-        zero_Q = torch.zeros_like(magnitude_BQ.flatten())
-        return zero_Q, magnitude_BQ.flatten(), zero_Q
-    squares_BQ = queries.square_BN + _largest(candidates.square_BN)
-    error_BQ = squares_BQ * ((queries.rows_BND.shape[-1] + 8) * UNIT_OF_FLOAT64)
-    return queries.square_BN.flatten(), (magnitude_BQ + squares_BQ).flatten(), error_BQ.flatten()
+def limits_of(queries: ExactRows, candidates: ExactRows, target: Target) -> Limits:
+    """Return the limits for products in float64."""
+    device, num_queries = target.score_Q.device, target.score_Q.numel()
+    found = torch.empty((4, num_queries), dtype=torch.float64, device=device)
+    is_distance = queries.square_BN is not None and candidates.square_BN is not None
+    norm_Q, norm_B = queries.norm_BN.flatten(), _largest(candidates.norm_BN)
+    square_Q, square_B = norm_Q, norm_B  # not read
+    if queries.square_BN is not None and candidates.square_BN is not None:
+        square_Q, square_B = queries.square_BN.flatten(), candidates.largest_square_B
+    if num_queries:
+        with current(device):
+            _kernels().write_limits[(-(-num_queries // LIMITED_ROWS),)](
+                target.score_Q.contiguous(),
+                target.error_Q.contiguous(),
+                norm_Q,
+                square_Q,
+                norm_B,
+                square_B,
+                found,
+                num_queries,
+                queries.rows_BND.shape[1],
+                queries.rows_BND.shape[-1] + 8,
+                IS_DISTANCE=is_distance,
+                SLACK=SLACK,
+                ROWS=LIMITED_ROWS,
+            )
+    return Limits(found)
 
 
 def count(queries: ExactRows, candidates: ExactRows, target: Target) -> ExactCounts:
@@ -222,30 +276,28 @@ def count(queries: ExactRows, candidates: ExactRows, target: Target) -> ExactCou
     if not count_NQ.numel() or not num_columns:
         none_P = torch.zeros(0, dtype=torch.int64, device=device)
         return ExactCounts(count_NQ, none_P, none_P)
-    limits = middle_and_width(queries, candidates, target)
+    limits = limits_of(queries, candidates, target)
     is_large = num_queries * num_columns >= MIN_SCREENED_CELLS
     if num_grids == 1 and target.marks is None and is_large and _screens(device):
         mark_GQ = _screened(queries, candidates, limits, count_NQ[0])
-        row_P, tile_N4 = _tiles_of_marks(mark_GQ, num_columns)
+        tiles = _tiles_of_marks(mark_GQ, num_columns)
     else:
-        row_P, tile_N4 = _every_tile(num_grids, num_queries, num_columns, device)
-    query_P, column_P = _decide(queries, candidates, limits, target, (row_P, tile_N4), count_NQ)
-    return ExactCounts(count_NQ, query_P, column_P % padded(num_columns))
+        number = num_grids * -(-num_queries // DECIDED_ROWS) * -(-num_columns // DECIDED_COLUMNS)
+        tiles = DecidedTiles(count_NQ, None, number)
+    return ExactCounts(count_NQ, *_decide(queries, candidates, limits, target, tiles, count_NQ))
 
 
 # Products in float16.
 
 
-def _screened(
-    queries: ExactRows, candidates: ExactRows, middle_and_width: tuple[Tensor, Tensor], better_Q: Tensor
-) -> Tensor:
+def _screened(queries: ExactRows, candidates: ExactRows, limits: Limits, better_Q: Tensor) -> Tensor:
     """Add the better candidates of clear segments; return the marks of the others, int8 (segments, Q)."""
     num_queries, num_columns = better_Q.numel(), candidates.rows_BND.shape[1]
 
     def screened(num_parts: int, better_Q: Tensor, sizes: tuple[int, int]) -> Tensor:
-        limits = screen_limits(queries, candidates, middle_and_width, num_parts)
         halves = queries.half(num_parts), candidates.half(num_parts)
-        return _screen(halves, candidates.constant_BN, limits, better_Q, sizes)
+        of_screen = screen_limits(queries, candidates, limits, num_parts)
+        return _screen(halves, candidates.constant_BN, of_screen, better_Q, sizes)
 
     few = min(PROBED_QUERIES, num_queries), min(PROBED_COLUMNS, num_columns)
     share = screened(1, torch.zeros_like(better_Q), few).float().mean()
@@ -303,24 +355,30 @@ def screen_options(width: int, *, stays: bool, has_constant: bool) -> dict[str, 
     }
 
 
-def screen_limits(
-    queries: ExactRows, candidates: ExactRows, middle_and_width: tuple[Tensor, Tensor], num_parts: int
-) -> tuple[Tensor, Tensor]:
+def screen_limits(queries: ExactRows, candidates: ExactRows, limits: Limits, num_parts: int) -> tuple[Tensor, Tensor]:
     """Return the score in float32 with which the screen compares, and how far from it scores do not decide (Q,)."""
     x, y = queries.half(num_parts), candidates.half(num_parts)
-    scale = x.scale * y.scale
-    middle_Q, width_Q = (of * scale for of in middle_and_width)
-    norm, low, lost = (_largest(of) for of in (y.norm_N, y.low_N, y.lost_N))
-    error_Q = x.lost_N * (norm + lost) + x.norm_N * lost + x.low_N * low  # of rows in float16
-    magnitude_Q = (x.norm_N + 2 * x.low_N + 2 * x.lost_N) * (norm + 2 * low + 2 * lost)
-    error_Q = error_Q + magnitude_Q * _error_of_sums(x.rows_ND.shape[1])
-    if candidates.constant_BN is not None:  # it is rounded and cut, and two additions are rounded
-        largest = _largest(candidates.constant_BN[0].abs()) * scale
-        error_Q = error_Q + (magnitude_Q + largest + middle_Q.abs()) * UNIT_OF_SCREEN
-        error_Q = error_Q + (largest - MAX_SCREENED).clamp(min=0.0)
-    true_Q = middle_Q.clamp(-MAX_SCREENED, MAX_SCREENED).float()
-    apart_Q = (error_Q + width_Q) * SLACK + (true_Q.double() - middle_Q).abs()
-    return true_Q, torch.nextafter(apart_Q.float(), torch.full_like(true_Q, torch.inf))
+    num_queries, device = limits.middle_Q.numel(), limits.middle_Q.device
+    true_Q, error_Q = (torch.empty(num_queries, dtype=torch.float32, device=device) for _ in range(2))
+    with current(device):
+        _kernels().write_screen_limits[(-(-num_queries // LIMITED_ROWS),)](
+            limits.limit_4Q,
+            x.length_3N,
+            y.largest_3,
+            x.scale if candidates.square_BN is None else candidates.largest_square_B,  # not read where there is none
+            x.scale,
+            y.scale,
+            true_Q,
+            error_Q,
+            num_queries,
+            x.rows_ND.shape[1],
+            HAS_CONSTANT=candidates.square_BN is not None,
+            MAX_SCREENED=MAX_SCREENED,
+            UNIT=UNIT_OF_SCREEN,
+            SLACK=SLACK,
+            ROWS=LIMITED_ROWS,
+        )
+    return true_Q, error_Q
 
 
 # Products in float64.
@@ -329,72 +387,89 @@ def screen_limits(
 def _decide(
     queries: ExactRows,
     candidates: ExactRows,
-    middle_and_width: tuple[Tensor, Tensor],
+    limits: Limits,
     target: Target,
-    tiles: tuple[Tensor, Tensor],
+    tiles: DecidedTiles,
     count_NQ: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Add what tiles decide to the counts; return (query, column) of the cells that stay open, int64."""
-    middle_Q, width_Q = middle_and_width
+    num_queries, device = target.score_Q.numel(), target.score_Q.device
     length = padded(candidates.rows_BND.shape[1])
-    row_P, tile_N4 = tiles
-    marks, own_Q = target.marks, row_P  # which is not read where there are marks
+    marks, own_Q = target.marks, count_NQ  # which is not read where there are marks
     if marks is None:
-        grid_Q = torch.arange(middle_Q.numel(), device=middle_Q.device) // queries.rows_BND.shape[1]
+        grid_Q = torch.arange(num_queries, device=device) // queries.rows_BND.shape[1]
         own_Q = torch.where(target.own_Q >= 0, grid_Q * length + target.own_Q, -1).int()
     query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % SIXTEEN)).contiguous()
-    high_Q, low_Q = (_rounded(middle_Q, sign * width_Q) for sign in (1, -1))
     constant_C = None if candidates.constant_BN is None else candidates.padded_BN(candidates.constant_BN)
-    open_NQw = torch.zeros(
-        (tile_N4.shape[0], DECIDED_ROWS, DECIDED_COLUMNS // BITS), dtype=torch.int32, device=middle_Q.device
+    open_NQw = torch.zeros((tiles.number, DECIDED_ROWS, DECIDED_COLUMNS // BITS), dtype=torch.int32, device=device)
+    num_open = torch.zeros(1, dtype=torch.int32, device=device)
+    every = tiles.tile_N4 is None
+    of_tiles = (
+        tiles.row_P,
+        tiles.row_P if tiles.tile_N4 is None else tiles.tile_N4,
+        queries.rows_BND.shape[1],
+        candidates.rows_BND.shape[1],
+        length,
     )
-    with current(middle_Q.device):
-        _kernels().decide_tiles[(tile_N4.shape[0],)](
+    with current(device):
+        _kernels().decide_tiles[(tiles.number,)](
             query_QD,
             candidates.transposed_DC,
-            high_Q if constant_C is None else constant_C,  # not read where there is none
-            row_P,
-            tile_N4,
-            high_Q,
-            low_Q,
+            limits.high_Q if constant_C is None else constant_C,  # not read where there is none
+            limits.high_Q,
+            limits.low_Q,
             target.hash_Q.contiguous(),
             own_Q,
             candidates.padded_BN(candidates.hash_BN),
-            row_P if marks is None else marks.mark_QC,  # not read where there are none
+            count_NQ if marks is None else marks.mark_QC,  # not read where there are none
             count_NQ,
             open_NQw,
+            num_open,
+            *of_tiles,
             query_QD.shape[1] // SIXTEEN,
             candidates.transposed_DC.shape[1] // SIXTEEN,
-            middle_Q.numel(),
-            candidates.rows_BND.shape[1],
-            length,
-            **tile_options(has_constant=constant_C is not None, num_groups=0 if marks is None else marks.num_groups),
+            num_queries,
+            **tile_options(
+                has_constant=constant_C is not None,
+                num_groups=0 if marks is None else marks.num_groups,
+                every=every,
+            ),
         )
-    return _open_cells(open_NQw, row_P, tile_N4)
+    return _open_cells(open_NQw, int(num_open), of_tiles, every=every)
 
 
-def _open_cells(open_NQw: Tensor, row_P: Tensor, tile_N4: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the bits that are set."""
-    tile_P, row_of_tile_P, word_P = open_NQw.nonzero(as_tuple=True)
-    if tile_P.numel() > MAX_OPEN_CELLS // BITS:
+def _open_cells(
+    open_NQw: Tensor, number: int, of_tiles: tuple[Tensor, Tensor, int, int, int], *, every: bool
+) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the bits that are set, of which there are so many; in any order."""
+    if number > MAX_OPEN_CELLS:
         raise TooManyCellsError
-    bit_k = torch.arange(BITS, device=tile_P.device)
-    at_P, bit_P = ((open_NQw[tile_P, row_of_tile_P, word_P].unsqueeze(1) >> bit_k) & 1).nonzero(as_tuple=True)
-    tile_P, row_of_tile_P, word_P = tile_P[at_P], row_of_tile_P[at_P], word_P[at_P]
-    query_P = row_P[tile_N4[tile_P, 0].long() + row_of_tile_P].long()
-    return query_P, tile_N4[tile_P, 2].long() + word_P * BITS + bit_P
+    query_P, column_P = (torch.empty(number, dtype=torch.int64, device=open_NQw.device) for _ in range(2))
+    if number:
+        num_listed = torch.zeros(1, dtype=torch.int32, device=open_NQw.device)
+        with current(open_NQw.device):
+            _kernels().list_open[(-(-open_NQw.numel() // LISTED_WORDS),)](
+                open_NQw,
+                num_listed,
+                query_P,
+                column_P,
+                *of_tiles,
+                open_NQw.numel(),
+                EVERY=every,
+                TILE_ROWS=DECIDED_ROWS,
+                TILE_COLUMNS=DECIDED_COLUMNS,
+                WORDS=LISTED_WORDS,
+                num_warps=DECIDED_WARPS,
+            )
+    return query_P, column_P
 
 
-def _rounded(middle_Q: Tensor, apart_Q: Tensor) -> Tensor:
-    """Return the sum, rounded away from the middle unless there is nothing to add."""
-    return torch.where(apart_Q != 0, torch.nextafter(middle_Q + apart_Q, apart_Q * torch.inf), middle_Q)
-
-
-def tile_options(*, has_constant: bool, num_groups: int) -> dict[str, int | bool]:
+def tile_options(*, has_constant: bool, num_groups: int, every: bool) -> dict[str, int | bool]:
     """Return what the kernel in float64 is compiled for; no groups: without marks."""
     return {
         "HAS_CONSTANT": has_constant,
         "NUM_GROUPS": num_groups,
+        "EVERY": every,
         "TILE_ROWS": DECIDED_ROWS,
         "TILE_COLUMNS": DECIDED_COLUMNS,
         "TILE_DEPTH": SIXTEEN,
@@ -407,37 +482,26 @@ class TooManyCellsError(Exception):
     """More cells stay open than are decided at once; the caller asks for fewer candidates."""
 
 
-def _every_tile(num_grids: int, num_queries: int, num_columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the queries in order, and the tiles of all grids, as `decide_tiles` reads them."""
-    row_tiles, column_tiles = -(-num_queries // DECIDED_ROWS), -(-num_columns // DECIDED_COLUMNS)
-    tile_N = torch.arange(num_grids * row_tiles * column_tiles, device=device)
-    grid_N, row_N, column_N = (
-        tile_N // (row_tiles * column_tiles),
-        tile_N % row_tiles * DECIDED_ROWS,
-        tile_N // row_tiles % column_tiles * DECIDED_COLUMNS,
-    )
-    begin_N = grid_N * padded(num_columns)
-    columns = begin_N + column_N, begin_N + num_columns
-    tile_N4 = torch.stack([grid_N * num_queries + row_N, (num_queries - row_N).clamp(max=DECIDED_ROWS), *columns], 1)
-    return torch.arange(num_grids * num_queries, dtype=torch.int32, device=device), tile_N4.int()
-
-
-def _tiles_of_marks(mark_GQ: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return the marked queries of each segment, one segment after the other, and tiles of at most 64 of them."""
-    segment_P, row_P = mark_GQ.nonzero(as_tuple=True)
-    number_G = torch.zeros(mark_GQ.shape[0], dtype=torch.int64, device=mark_GQ.device)
-    number_G.index_add_(0, segment_P, torch.ones_like(segment_P))
-    tiles_G = (number_G + (DECIDED_ROWS - 1)) // DECIDED_ROWS
-    last_G = tiles_G.cumsum(0)
+def _tiles_of_marks(mark_GQ: Tensor, num_columns: int) -> DecidedTiles:
+    """Return tiles of at most 64 of a segment's marked queries."""
+    (num_segments, num_queries), device = mark_GQ.shape, mark_GQ.device
+    num_marks = int(mark_GQ.sum())
+    row_P = torch.empty(num_marks, dtype=torch.int32, device=device)
     # At most so many tiles; those that are too many have no queries.
-    tile_N = torch.arange(row_P.numel() // DECIDED_ROWS + mark_GQ.shape[0], device=mark_GQ.device)
-    segment_N = torch.searchsorted(last_G, tile_N, right=True).clamp(max=mark_GQ.shape[0] - 1)
-    place_N = (tile_N - (last_G - tiles_G)[segment_N]) * DECIDED_ROWS
-    first_N = (number_G.cumsum(0) - number_G)[segment_N] + place_N
-    rows_N = (number_G[segment_N] - place_N).clamp(0, DECIDED_ROWS)
-    column_N = segment_N * SEGMENT
-    tile_N4 = torch.stack([first_N, rows_N, column_N, (column_N + SEGMENT).clamp(max=num_columns)], 1)
-    return row_P.int(), tile_N4.int()
+    tile_N4 = torch.zeros((num_marks // DECIDED_ROWS + num_segments, 4), dtype=torch.int32, device=device)
+    with current(device):
+        _kernels().list_marked[(num_segments,)](
+            mark_GQ,
+            row_P,
+            tile_N4,
+            torch.zeros(2, dtype=torch.int32, device=device),
+            num_queries,
+            num_columns,
+            SEGMENT=SEGMENT,
+            TILE_ROWS=DECIDED_ROWS,
+            QUERIES=LISTED_QUERIES,
+        )
+    return DecidedTiles(row_P, tile_N4, len(tile_N4))
 
 
 def _error_of_sums(width: int) -> float:
@@ -468,10 +532,9 @@ def check_screen(device: torch.device) -> bool:
     """
     for query_QD, candidate_ND in _hard_rows(device):
         one = torch.ones((), dtype=torch.float64, device=device)
-        none = torch.zeros(1, dtype=torch.float64, device=device)
-        halves = [HalfRows(of.half(), one, _norms(of), none, none) for of in (query_QD, candidate_ND)]
+        halves = [HalfRows(of.half(), one, _norms(of)[None]) for of in (query_QD, candidate_ND)]
         exact_QQ = query_QD.double() @ candidate_ND[:HARD_ROWS].double().mT
-        half_Q = halves[0].norm_N * halves[1].norm_N.amax() * (_error_of_sums(HARD_COLUMNS) / 2)
+        half_Q = halves[0].length_3N[0] * halves[1].largest_3[0] * (_error_of_sums(HARD_COLUMNS) / 2)
         for true_Q in (exact_QQ.diagonal() + half_Q, exact_QQ.diagonal() - half_Q):
             better_Q = torch.zeros(HARD_ROWS, dtype=torch.int32, device=device)
             limits = true_Q.float(), torch.full_like(true_Q, -1.0, dtype=torch.float32)  # nothing is near

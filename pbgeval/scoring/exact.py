@@ -28,6 +28,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
+from pbgeval.scoring import device_pairs, device_scores
 from pbgeval.scoring.comparators import COMPARATORS, check_finite, refuse_zero_vectors
 from pbgeval.scoring.fixed_order import directions_in_order, norms_in_order, sum_in_order
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query
@@ -187,6 +188,7 @@ def _sums(x_ND, y_ND, row_P, other_P, of_squares, sums_2P):  # type: ignore[no-u
 EXACT_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
 EXACT_OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
 UNIT = 2.0**-53  # relative error of a rounding in float64
+SLACK = 1.001  # for roundings of the errors
 
 
 def without_exact_ranks(comparator: str, operators: Iterable[str]) -> str | None:
@@ -201,7 +203,7 @@ def without_exact_ranks(comparator: str, operators: Iterable[str]) -> str | None
 
 def relative_error(num_columns: int) -> float:
     """Return how far a score of so many columns in float64 may be off, as a share of its terms' magnitudes."""
-    return (num_columns + 8) * UNIT * 1.001  # 8 allow for roundings within a term
+    return (num_columns + 8) * UNIT * SLACK  # 8 allow for roundings within a term
 
 
 @frozen(eq=False)
@@ -227,6 +229,14 @@ class ExactComparator:
     def keeps_candidates(self) -> bool:
         """Whether prepared candidates are their vectors, rounded."""
         return self.name != "cos" and not self.bias
+
+    def has_pair_kernel(self, rows_ND: Tensor) -> bool:
+        """Return whether a GPU's kernel scores pairs of such rows."""
+        return device_scores.takes(rows_ND.device) and rows_ND.dim() == 2 and not self.has_root
+
+    def pair_kind(self, bits: int = 0) -> device_pairs.PairKind:
+        """Return what that kernel asks for; `bits` are those of a grid."""
+        return device_pairs.PairKind(self.is_distance, self.bias, bits, UNIT * SLACK)
 
     def prepare_queries(self, x_ND: Tensor) -> Tensor:
         """Return prepared rows of transformed vectors in float64.
@@ -273,6 +283,8 @@ class ExactComparator:
 
         Rounding may depend on the hardware: code that needs the same bits everywhere uses fast_products.py.
         """
+        if self.has_pair_kernel(query_ND):
+            return device_pairs.scores(self.pair_kind(), query_ND, candidate_ND)
         q_ND, c_ND = query_ND[..., :-1].double(), candidate_ND.double()
         share = relative_error(c_ND.shape[-1])
         if not self.is_distance:

@@ -2,8 +2,13 @@
 
 Imported only where they are used: Triton decides when it sees a kernel whether it compiles or interprets it.
 
+    round_rows      rows -> rows of float16, as they are or in two parts, and what rounding takes away
+    write_screen_limits    what decides in float64 -> what decides after products in float16
     screen_tiles    products in float16, fast -> clear segments are counted, all others are marked
+    list_marked     marked segments -> tiles of queries and segments
+    write_limits    true scores and lengths of rows -> what decides in float64
     decide_tiles    products in float64 -> candidates are counted, but for the few cells that stay open
+    list_open       bits of cells that stay open -> their queries and columns
 
 Letters: M rows and N columns of a tile, K columns of the vectors, S segments of a tile. A score is a sum of products
 and a constant of its candidate (under a distance, minus its squared length).
@@ -16,12 +21,170 @@ import triton.language as tl
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
 OF_SCREEN = ["num_queries", "num_columns", "tiles_per_program", "num_steps"]
-OF_TILES = ["num_steps", "num_sixteens", "num_queries", "num_listed", "list_length"]
+OF_ROUNDED = ["num_rows", "stride", "num_columns", "width"]
+OF_SCREEN_LIMITS = ["num_rows", "num_columns"]
+OF_MARKED = ["num_queries", "num_columns"]
+OF_TILES = ["rows_per_grid", "num_listed", "list_length", "num_steps", "num_sixteens", "num_queries"]
+OF_LIMITS = ["num_rows", "rows_per_grid", "num_terms"]
+OF_OPEN = ["rows_per_grid", "num_listed", "list_length", "num_words"]
 SIXTEEN = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
 BITS = tl.constexpr(32)  # of a word
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
+SIGNIFICAND, ONE = tl.constexpr(52), tl.constexpr(1023)  # bits of a float64, and the exponent of 1.0
+HALF_EXPONENT = tl.constexpr(15)  # scaled rows are below 2^15, so that no float16 overflows
+UNIT_OF_FLOAT32, SMALLEST_FLOAT32 = tl.constexpr(2.0**-22), tl.constexpr(2.0**-149)
+NO_SCORE_IS_SO_FAR = tl.constexpr(2.0**127)  # scaled scores and true scores are below 2^121
+UNIT_OF_FLOAT64 = tl.constexpr(2.0**-52)
+UNIT_OF_MIDDLE = tl.constexpr(2.0**-50)
+SMALLEST = tl.constexpr(2.0**-1074)
 EXCLUDED = tl.constexpr(1)  # bits of a mark (`list_kernels`); those of groups follow
+
+
+@triton.jit(do_not_specialize=OF_ROUNDED, do_not_specialize_on_alignment=["row_ptr"])
+def round_rows(
+    row_ptr,
+    largest_ptr,
+    norm_ptr,
+    half_ptr,
+    scale_ptr,
+    length_ptr,
+    num_rows,
+    stride,
+    num_columns,
+    width,
+    PARTS: tl.constexpr,
+    OF_QUERIES: tl.constexpr,
+    SLACK: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write rows times a power of two in float16, `width` columns each, which begin with zeros.
+
+    The power, `scale`, takes the largest magnitude into [2^14, 2^15). In two parts, queries are low, high, high and
+    candidates high, low, high, so that a product has three of the four products of the parts. Lengths, float64
+    (3, rows), are at least those of scaled rows, of their low parts, and of what no part has.
+    """
+    exponent = (tl.load(largest_ptr).to(tl.float64).to(tl.int64, bitcast=True) >> SIGNIFICAND) - (ONE - 1)
+    exponent = tl.where(tl.load(largest_ptr) > 0, -exponent + ONE, ONE) + HALF_EXPONENT
+    scale = (exponent << SIGNIFICAND).to(tl.float64, bitcast=True)
+    tl.store(scale_ptr, scale, mask=tl.program_id(0) == 0)
+    at_M = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    is_row_M = at_M < num_rows
+    row_M, half_M = row_ptr + at_M.to(tl.int64) * stride, half_ptr + at_M.to(tl.int64) * width
+    low_M = tl.zeros((ROWS,), tl.float64)
+    lost_M = tl.zeros((ROWS,), tl.float64)
+    for start in range(0, num_columns, COLUMNS):
+        column_N = start + tl.arange(0, COLUMNS)
+        is_number_MN = is_row_M[:, None] & (column_N < num_columns)[None, :]
+        x_MN = tl.load(row_M[:, None] + column_N[None, :], mask=is_number_MN, other=0.0).to(tl.float64) * scale
+        high_MN = x_MN.to(tl.float32).to(tl.float16)
+        rest_MN = x_MN - high_MN.to(tl.float64)
+        at_MN = half_M[:, None] + column_N[None, :]
+        if PARTS == 1:
+            tl.store(at_MN, high_MN, mask=is_number_MN)
+        else:
+            part_MN = rest_MN.to(tl.float32).to(tl.float16)
+            rest_MN -= part_MN.to(tl.float64)
+            low_M += tl.sum(part_MN.to(tl.float64) * part_MN.to(tl.float64), 1)
+            tl.store(at_MN, part_MN if OF_QUERIES else high_MN, mask=is_number_MN)
+            tl.store(at_MN + num_columns, high_MN if OF_QUERIES else part_MN, mask=is_number_MN)
+            tl.store(at_MN + 2 * num_columns, high_MN, mask=is_number_MN)
+        lost_M += tl.sum(rest_MN * rest_MN, 1)
+    length_M, rows = length_ptr + at_M.to(tl.int64), num_rows.to(tl.int64)
+    slack = tl.full([], SLACK, tl.float64)
+    tl.store(length_M, tl.load(norm_ptr + at_M, mask=is_row_M, other=0.0) * scale, mask=is_row_M)
+    tl.store(length_M + rows, tl.sqrt(low_M) * slack, mask=is_row_M)
+    tl.store(length_M + 2 * rows, tl.sqrt(lost_M) * slack, mask=is_row_M)
+
+
+@triton.jit(do_not_specialize=OF_SCREEN_LIMITS)
+def write_screen_limits(
+    limit_ptr,
+    length_ptr,
+    largest_ptr,
+    largest_square_ptr,
+    query_scale_ptr,
+    candidate_scale_ptr,
+    true_ptr,
+    error_ptr,
+    num_rows,
+    num_columns,
+    HAS_CONSTANT: tl.constexpr,
+    MAX_SCREENED: tl.constexpr,
+    UNIT: tl.constexpr,
+    SLACK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Write the score with which the screen compares each query, and how far from it scores do not decide, float32."""
+    at_M = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    is_row_M, rows = at_M < num_rows, num_rows.to(tl.int64)
+    scale = tl.load(query_scale_ptr) * tl.load(candidate_scale_ptr)
+    slack, unit = tl.full([], SLACK, tl.float64), tl.full([], UNIT, tl.float64)
+    middle_M = tl.load(limit_ptr + at_M, mask=is_row_M, other=0.0) * scale
+    width_M = tl.load(limit_ptr + at_M + rows, mask=is_row_M, other=0.0) * scale
+    norm_M = tl.load(length_ptr + at_M, mask=is_row_M, other=0.0)
+    low_M = tl.load(length_ptr + at_M + rows, mask=is_row_M, other=0.0)
+    lost_M = tl.load(length_ptr + at_M + 2 * rows, mask=is_row_M, other=0.0)
+    norm, low, lost = tl.load(largest_ptr), tl.load(largest_ptr + 1), tl.load(largest_ptr + 2)
+    error_M = lost_M * (norm + lost) + norm_M * lost + low_M * low  # of rows in float16
+    magnitude_M = (norm_M + 2 * low_M + 2 * lost_M) * (norm + 2 * low + 2 * lost)
+    error_M += magnitude_M * ((num_columns + SIXTEEN).to(tl.float64) * unit)
+    highest = tl.full([], MAX_SCREENED, tl.float64)
+    if HAS_CONSTANT:  # it is rounded and cut, and two additions are rounded
+        largest = tl.load(largest_square_ptr) * scale
+        error_M += (magnitude_M + largest + tl.abs(middle_M)) * unit
+        error_M += tl.maximum(largest - highest, 0.0)
+    true_M = tl.minimum(tl.maximum(middle_M, -highest), highest).to(tl.float32)
+    apart_M = (error_M + width_M) * slack + tl.abs(true_M.to(tl.float64) - middle_M)
+    apart_M = apart_M + apart_M * UNIT_OF_FLOAT32 + tl.full([], SMALLEST_FLOAT32, tl.float64)  # rounded upwards
+    tl.store(true_ptr + at_M, true_M, mask=is_row_M)
+    apart_M = tl.minimum(apart_M, tl.full([], NO_SCORE_IS_SO_FAR, tl.float64))
+    tl.store(error_ptr + at_M, apart_M.to(tl.float32), mask=is_row_M)
+
+
+@triton.jit(do_not_specialize=OF_MARKED)
+def list_marked(
+    mark_ptr,
+    row_ptr,
+    tile_ptr,
+    number_ptr,
+    num_queries,
+    num_columns,
+    SEGMENT: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    QUERIES: tl.constexpr,
+):
+    """Write the marked queries of each segment next to each other, and the tiles of at most `TILE_ROWS` of them.
+
+    A program takes a segment. Which place it has among `row` and `tile` (see `decide_tiles`), two numbers say that
+    begin with zeros.
+    """
+    segment = tl.program_id(0)
+    mark_ptr += segment.to(tl.int64) * num_queries
+    number = 0
+    for start in range(0, num_queries, QUERIES):
+        query_Q = start + tl.arange(0, QUERIES)
+        number += tl.sum(tl.load(mark_ptr + query_Q, mask=query_Q < num_queries, other=0).to(tl.int32))
+    if number == 0:
+        return
+    first = tl.atomic_add(number_ptr, number)
+    num_tiles = tl.cdiv(number, TILE_ROWS)
+    tile = tl.atomic_add(number_ptr + 1, num_tiles)
+    place = first
+    for start in range(0, num_queries, QUERIES):
+        query_Q = start + tl.arange(0, QUERIES)
+        is_marked_Q = tl.load(mark_ptr + query_Q, mask=query_Q < num_queries, other=0).to(tl.int32)
+        place_Q = place + tl.cumsum(is_marked_Q, 0) - 1
+        tl.store(row_ptr + place_Q, query_Q, mask=is_marked_Q != 0)
+        place += tl.sum(is_marked_Q)
+    column = segment * SEGMENT
+    for at in range(num_tiles):
+        of_tile = tile_ptr + (tile + at) * 4
+        tl.store(of_tile, first + at * TILE_ROWS)
+        tl.store(of_tile + 1, tl.minimum(number - at * TILE_ROWS, TILE_ROWS))
+        tl.store(of_tile + 2, column)
+        tl.store(of_tile + 3, tl.minimum(column + SEGMENT, num_columns))
 
 
 @triton.jit(do_not_specialize=OF_SCREEN)
@@ -95,8 +258,6 @@ def decide_tiles(
     query_ptr,
     candidate_ptr,
     constant_ptr,
-    row_ptr,
-    tile_ptr,
     high_ptr,
     low_ptr,
     hash_ptr,
@@ -105,37 +266,45 @@ def decide_tiles(
     mark_ptr,
     count_ptr,
     open_ptr,
+    num_open_ptr,
+    row_ptr,
+    tile_ptr,
+    rows_per_grid,
+    num_listed,
+    list_length,
     num_steps,
     num_sixteens,
     num_queries,
-    num_listed,
-    list_length,
     HAS_CONSTANT: tl.constexpr,
     NUM_GROUPS: tl.constexpr,
+    EVERY: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
 ):
     """Compare the candidates of tiles with the limits of queries, in float64.
 
-    A program takes a tile: int32 of its first place in `row` (the queries that are asked), how many queries, the first
+    A program takes a tile: every one of the grids, whose candidates are `num_listed`, padded to `list_length`; or one
+    that `tile` names by int32 of its first place in `row` (the queries that are asked), how many queries, the first
     column and the end of its candidates. A score above `high` is better; from `low` up to it the cell is open. An open
     candidate with the hash of the true entity's vector ties, and so does each where `low` is `high`. All others are
-    bits of `open`, int32 (tiles, rows, words of 32 columns), which begins with zeros. What is better and what ties is
-    added to the first two rows of `count`, int32 (.., queries).
+    bits of `open`, int32 (tiles, rows, words of 32 columns), which begins with zeros; their number is added to
+    `num_open`. What is better and what ties is added to the first two rows of `count`, int32 (.., queries).
 
-    With no groups, column `own` does not compete. Else the candidates are lists of `num_listed`, each padded to
-    `list_length`, and `mark` tells of each cell whether it competes and of which further groups it is; each group has
-    three rows of `count`.
+    With no groups, column `own` does not compete. Else `mark` tells of each cell whether it competes and of which
+    further groups it is; each group has three rows of `count`.
     """
-    tile = tile_ptr + tl.program_id(0) * 4
-    first, num_rows = tl.load(tile), tl.load(tile + 1)
+    first, num_rows, first_column, end_column = _tile(
+        tl.program_id(0), tile_ptr, rows_per_grid, num_listed, list_length, EVERY, TILE_ROWS, TILE_COLUMNS
+    )
     if num_rows == 0:
         return
-    first_column, end_column = tl.multiple_of(tl.load(tile + 2), SIXTEEN), tl.load(tile + 3)
+    first_column = tl.multiple_of(first_column, SIXTEEN)
     at_M = tl.arange(0, TILE_ROWS)
     is_row_M = at_M < num_rows
-    row_M = tl.load(row_ptr + first + at_M, mask=is_row_M, other=0)
+    row_M = first + tl.where(is_row_M, at_M, 0)
+    if not EVERY:
+        row_M = tl.load(row_ptr + first + at_M, mask=is_row_M, other=0)
     width, length = num_steps * TILE_DEPTH, num_sixteens.to(tl.int64) * SIXTEEN
     query_M = query_ptr + row_M.to(tl.int64) * width
     column_N = first_column + tl.arange(0, TILE_COLUMNS)
@@ -174,10 +343,132 @@ def decide_tiles(
         _add_both(count_M + 3 * group * num_queries.to(tl.int64), of_group_M, is_row_M, num_queries)
     WORDS: tl.constexpr = TILE_COLUMNS // BITS
     bit_N = (tl.arange(0, TILE_COLUMNS) % BITS)[None, :]
-    word_MWN = tl.reshape((open_MN & ~tied_MN).to(tl.int32) << bit_N, (TILE_ROWS, WORDS, BITS))
+    is_left_MN = (open_MN & ~tied_MN).to(tl.int32)
+    num_open = tl.sum(tl.sum(is_left_MN, 1), 0)
+    if num_open == 0:
+        return
+    tl.atomic_add(num_open_ptr, num_open)
+    word_MWN = tl.reshape(is_left_MN << bit_N, (TILE_ROWS, WORDS, BITS))
     word_MW = tl.sum(word_MWN, 2)
     at_MW = (tl.program_id(0).to(tl.int64) * TILE_ROWS + at_M)[:, None] * WORDS + tl.arange(0, WORDS)[None, :]
     tl.store(open_ptr + at_MW, word_MW)
+
+
+@triton.jit
+def _tile(
+    tile,
+    tile_ptr,
+    rows_per_grid,
+    num_listed,
+    list_length,
+    EVERY: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+):
+    """Return the first place of a tile's queries, how many they are, its first column and the end of its candidates."""
+    if EVERY:
+        row_tiles, column_tiles = tl.cdiv(rows_per_grid, TILE_ROWS), tl.cdiv(num_listed, TILE_COLUMNS)
+        grid = tile // (row_tiles * column_tiles)
+        row = tile % row_tiles * TILE_ROWS
+        begin = grid * list_length
+        first_column = begin + tile // row_tiles % column_tiles * TILE_COLUMNS
+        return grid * rows_per_grid + row, tl.minimum(rows_per_grid - row, TILE_ROWS), first_column, begin + num_listed
+    tile_ptr += tile * 4
+    return tl.load(tile_ptr), tl.load(tile_ptr + 1), tl.load(tile_ptr + 2), tl.load(tile_ptr + 3)
+
+
+@triton.jit(do_not_specialize=OF_OPEN)
+def list_open(
+    open_ptr,
+    num_listed_ptr,
+    query_ptr,
+    column_ptr,
+    row_ptr,
+    tile_ptr,
+    rows_per_grid,
+    num_listed,
+    list_length,
+    num_words,
+    EVERY: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+    WORDS: tl.constexpr,
+):
+    """Write (query, column within its grid) of each bit that is set; `num_listed_ptr`, int32, begins with zero."""
+    at_W = tl.program_id(0).to(tl.int64) * WORDS + tl.arange(0, WORDS)
+    word_W = tl.load(open_ptr + at_W, mask=at_W < num_words, other=0)
+    if tl.max((word_W != 0).to(tl.int32)) == 0:
+        return
+    WORDS_OF_ROW: tl.constexpr = TILE_COLUMNS // BITS
+    tile_W = (at_W // (TILE_ROWS * WORDS_OF_ROW)).to(tl.int32)
+    row_W, place_W = (at_W // WORDS_OF_ROW % TILE_ROWS).to(tl.int32), (at_W % WORDS_OF_ROW).to(tl.int32)
+    is_set_W = word_W != 0
+    if EVERY:
+        first_W, _, first_column_W, _ = _tile(
+            tile_W, tile_ptr, rows_per_grid, num_listed, list_length, EVERY, TILE_ROWS, TILE_COLUMNS
+        )
+        query_W = first_W + row_W
+    else:
+        first_W = tl.load(tile_ptr + tile_W * 4, mask=is_set_W, other=0)
+        first_column_W = tl.load(tile_ptr + tile_W * 4 + 2, mask=is_set_W, other=0)
+        query_W = tl.load(row_ptr + first_W + row_W, mask=is_set_W, other=0)
+    for bit in range(BITS):
+        is_open_W = ((word_W >> bit) & 1) != 0
+        ones_W = is_open_W.to(tl.int32)
+        place_of_W = tl.atomic_add(num_listed_ptr + at_W.to(tl.int32) * 0, ones_W, mask=is_open_W)
+        column_W = (first_column_W + place_W * BITS + bit) % list_length
+        tl.store(query_ptr + place_of_W, query_W.to(tl.int64), mask=is_open_W)
+        tl.store(column_ptr + place_of_W, column_W.to(tl.int64), mask=is_open_W)
+
+
+@triton.jit(do_not_specialize=OF_LIMITS)
+def write_limits(
+    score_ptr,
+    error_ptr,
+    norm_ptr,
+    square_ptr,
+    largest_norm_ptr,
+    largest_square_ptr,
+    limit_ptr,
+    num_rows,
+    rows_per_grid,
+    num_terms,
+    IS_DISTANCE: tl.constexpr,
+    SLACK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Write four numbers of each query, float64 (4, rows).
+
+    The score that decides, how far from it scores do not decide, and the higher and the lower limit. Under a distance,
+    scores are above the comparator's by the query's squared length, and squared lengths have errors of their own.
+    """
+    at_M = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    is_row_M = at_M < num_rows
+    grid_M = at_M // rows_per_grid
+    slack = tl.full([], SLACK, tl.float64)
+    share = num_terms.to(tl.float64) * UNIT_OF_FLOAT64
+    norm_M = tl.load(norm_ptr + at_M, mask=is_row_M, other=0.0)
+    magnitude_M = norm_M * tl.load(largest_norm_ptr + grid_M, mask=is_row_M, other=0.0)
+    middle_M = tl.load(score_ptr + at_M, mask=is_row_M, other=0.0)
+    width_M = tl.load(error_ptr + at_M, mask=is_row_M, other=0.0)
+    if IS_DISTANCE:
+        square_M = tl.load(square_ptr + at_M, mask=is_row_M, other=0.0)
+        squares_M = square_M + tl.load(largest_square_ptr + grid_M, mask=is_row_M, other=0.0)
+        middle_M += square_M
+        magnitude_M += squares_M
+        width_M += squares_M * share
+    # The last term covers the rounding of the middle.
+    width_M = (width_M + magnitude_M * share) * slack + tl.abs(middle_M) * UNIT_OF_MIDDLE
+    has_width_M = width_M != 0
+    high_M, low_M = middle_M + width_M, middle_M - width_M  # rounded, so moved away from the middle
+    smallest = tl.full([], SMALLEST, tl.float64)
+    high_M = tl.where(has_width_M, high_M + (tl.abs(high_M) * UNIT_OF_FLOAT64 + smallest), middle_M)
+    low_M = tl.where(has_width_M, low_M - (tl.abs(low_M) * UNIT_OF_FLOAT64 + smallest), middle_M)
+    limit_M, rows = limit_ptr + at_M.to(tl.int64), num_rows.to(tl.int64)
+    tl.store(limit_M, middle_M, mask=is_row_M)
+    tl.store(limit_M + rows, width_M, mask=is_row_M)
+    tl.store(limit_M + 2 * rows, high_M, mask=is_row_M)
+    tl.store(limit_M + 3 * rows, low_M, mask=is_row_M)
 
 
 @triton.jit

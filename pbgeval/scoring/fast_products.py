@@ -20,6 +20,7 @@ from attrs import astuple, define, field, frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, inner_loop
+from pbgeval.scoring import device_pairs
 from pbgeval.scoring.comparators import SMALLEST_SQUARE
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
 from pbgeval.scoring.product import product
@@ -173,6 +174,9 @@ class GridProduct:
 
     def paired(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
+        if self.comparator.has_pair_kernel(query_PD):
+            num_columns = candidate_PD.shape[-1] - int(self.comparator.is_distance and self.comparator.bias)
+            return device_pairs.values(self.comparator.pair_kind(grid_bits(num_columns)), query_PD, candidate_PD)
         every_P = torch.arange(query_PD.shape[0]) if query_PD.device.type == "cpu" else None
         found = None if every_P is None else self._by_loop((query_PD, every_P), (candidate_PD, every_P))
         if found is not None:

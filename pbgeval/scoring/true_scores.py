@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.scoring import device_pairs, device_scores
 from pbgeval.scoring.block_scorer import PairedScores, RowComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import Comparator
@@ -106,9 +107,11 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
 
     It is an inner product of 64-bit words with random integers, modulo 2^64.
     """
+    if device_scores.takes(prepared_ND.device) and prepared_ND.dtype is torch.float32:
+        return described(prepared_ND).hash_N
     if prepared_ND.dtype is torch.float32 and prepared_ND.shape[1] % 2:
         prepared_ND = F.pad(prepared_ND, (0, 1))
-    multiplier_D = _multipliers(prepared_ND.shape[1] * prepared_ND.element_size() // 8).to(prepared_ND.device)
+    multiplier_D = _multipliers(prepared_ND.shape[1] * prepared_ND.element_size() // 8, prepared_ND.device)
     hash_N = torch.empty(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
     step = sizes_on(prepared_ND.device).hashed_rows
     for start in range(0, len(hash_N), step):
@@ -119,11 +122,16 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
     return hash_N
 
 
+def described(rows_ND: Tensor, num_squared: int = 0) -> device_pairs.Described:
+    """Return the hashes and lengths of rows of float32 on a GPU, and the squared lengths of their first columns."""
+    return device_pairs.describe(rows_ND, _multipliers((rows_ND.shape[1] + 1) // 2, rows_ND.device), num_squared)
+
+
 @functools.cache
-def _multipliers(number: int) -> Tensor:
+def _multipliers(number: int, device: torch.device) -> Tensor:
     """Return random odd numbers, int64 (number,)."""
     words = np.random.Philox(key=0).random_raw(number) | np.uint64(1)
-    return torch.from_numpy(words.view(np.int64))
+    return torch.from_numpy(words.view(np.int64)).to(device)
 
 
 @frozen(eq=False)

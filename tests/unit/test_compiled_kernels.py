@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pbgeval.scoring.device_scores import TILES
-from tests.compiled_kernels import exact_variants, list_variants, variants
+from tests.compiled_kernels import exact_variants, small_variants, variants
 from tests.kit.commands import run_program
 
 REGISTERS_OF_A_PROCESSOR = 1 << 16
@@ -17,7 +17,7 @@ MAX_REGISTERS = {
     **dict.fromkeys(variants(), 255),
     **dict.fromkeys(("score_tiles, float32", "count_tiles, float32"), 112),
     **dict.fromkeys(("score_pairs, float32", "score_pairs, float64"), 40),
-    **dict.fromkeys(list_variants(), 144),
+    **dict.fromkeys(small_variants(), 144),
 }
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def test_a_kernel_keeps_to_its_registers(found: dict[str, dict[str, Any]], name:
     assert of["registers"] <= min(MAX_REGISTERS[name], REGISTERS_OF_A_PROCESSOR // of["threads"])
 
 
-@pytest.mark.parametrize("name", sorted(variants().keys() - exact_variants().keys() - list_variants().keys()))
+@pytest.mark.parametrize("name", sorted(variants().keys() - exact_variants().keys() - small_variants().keys()))
 def test_a_kernel_is_a_chain_of_fused_multiply_adds(found: dict[str, dict[str, Any]], name: str) -> None:
     """Law 2: no tensor core, no product and sum apart, nothing flushed to zero; one fma per cell and column."""
     of = found[name]

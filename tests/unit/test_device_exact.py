@@ -178,7 +178,7 @@ def test_nothing_is_counted_where_there_is_nothing(way: str, shape: tuple[int, i
 
 
 def test_more_open_cells_than_there_may_be_are_the_callers(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", 2 * device_exact.BITS)
+    monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", 2)
     grids = Grids(ExactComparator("dot"), quarters, (1, 20, 70, 3), way)
 
     with pytest.raises(TooManyCellsError):
@@ -220,7 +220,7 @@ def test_too_many_open_cells_are_counted_in_halves(
     own_Q = grids.own_Q.where(~torch.isin(grids.own_Q, torch.tensor([3, 8, 41, 60])), -1)
     marks = marks_of(own_Q, (num_grids * 5, 70), [8, 60], [3, 41]) if with_marks else None
     counted = []
-    for most in (device_exact.MAX_OPEN_CELLS, num_grids * 5 * device_exact.BITS):
+    for most in (device_exact.MAX_OPEN_CELLS, num_grids * 5):  # as many as a column has
         monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", most)
         true = ExactTrue.from_pairs(grids.comparator, grids.query_BKD.flatten(0, 1), grids.true_QD)
         queries = QueryRows(grids.query_BKD, query_Q, true, grids.comparator, each_own=True)
@@ -275,7 +275,7 @@ def differences(
     queries = ExactRows.from_prepared(comparator, grids.query_BKD, of_queries=True)
     candidates = ExactRows.from_prepared(comparator, grids.candidate_BCD, of_queries=False)
     score_Q, error_Q = comparator.scores_in_float64(grids.query_BKD[0], grids.true_QD)
-    limits = device_exact.middle_and_width(queries, candidates, Target(score_Q, error_Q, grids.own_Q, grids.own_Q))
+    limits = device_exact.limits_of(queries, candidates, Target(score_Q, error_Q, grids.own_Q, grids.own_Q))
     true_Q, apart_Q = device_exact.screen_limits(queries, candidates, limits, num_parts)
     x, y = queries.half(num_parts), candidates.half(num_parts)
     scale = float(x.scale * y.scale)
@@ -285,7 +285,7 @@ def differences(
     if candidates.constant_BN is not None:
         gap_QC = gap_QC + np.float32(candidates.constant_BN[0].numpy() * scale)
         exact_QC = exact_QC + candidates.constant_BN[0].numpy()
-    exact_QC = (exact_QC - limits[0].numpy()[:, None]) * scale
+    exact_QC = (exact_QC - limits.middle_Q.numpy()[:, None]) * scale
     return np.abs(gap_QC - exact_QC), np.broadcast_to(apart_Q.double().numpy()[:, None], exact_QC.shape)
 
 
