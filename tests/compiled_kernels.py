@@ -30,6 +30,8 @@ INTEGERS = {
     "hash_ptr": "*i64",
     "candidate_hash_ptr": "*i64",
     "own_ptr": "*i64",
+    "at_ptr": "*i64",
+    "sign_ptr": "*i8",
     "better_ptr": "*i32",
     "tied_ptr": "*i32",
     "num_pairs": "i64",
@@ -52,6 +54,7 @@ OF_LISTS = {
     **dict.fromkeys(("entity_ptr", "key_ptr", "known_key_ptr", "known_ptr", "query_ptr"), "*i64"),
     **dict.fromkeys(("timed_key_ptr", "in_time_key_ptr", "in_time_ptr"), "*i64"),
 }
+OF_KNOWN = dict.fromkeys(("first_ptr", "end_ptr", "known_ptr", "query_ptr", "column_ptr", "own_ptr"), "*i64")
 TILE = {"ROWS": device_lists.ROWS, "COLUMNS": device_lists.COLUMNS}
 OF_EXACT = {
     **dict.fromkeys(("row_ptr", "largest_ptr", "true_ptr"), "*fp32"),
@@ -65,7 +68,7 @@ OF_EXACT = {
 }
 OF_OPEN = OF_EXACT | {"row_ptr": "*i32"}
 OF_PAIRS = OF_EXACT | {
-    **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp32"),
+    **dict.fromkeys(("query_ptr", "candidate_ptr", "true_row_ptr"), "*fp32"),
     **dict.fromkeys(("row_ptr", "at_ptr"), "*i64"),
     **dict.fromkeys(("true_ptr", "true_error_ptr"), "*fp64"),
     "sign_ptr": "*i8",
@@ -81,7 +84,8 @@ TILES_LISTED = {
 SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "mark_cells": ("list_kernels", OF_LISTS | {"true_ptr": "*i64"}, TILE),
     "count_stored": ("list_kernels", OF_LISTS | {"count_ptr": "*i64"}, TILE),
-    "count_signs": ("list_kernels", OF_LISTS, {"CELLS": device_lists.CELLS}),
+    "expand_known": ("list_kernels", OF_KNOWN, {"CELLS": device_lists.CELLS}),
+    "count_signs": ("list_kernels", OF_LISTS | OF_KNOWN, {"CELLS": device_lists.CELLS}),
     "write_limits": ("exact_kernels", OF_EXACT, {"IS_DISTANCE": True} | LIMITED),
     "write_screen_limits": (
         "exact_kernels",
@@ -171,10 +175,10 @@ def variants() -> dict[str, Variant]:
         found[f"{name}, float64, spelled out"] = _of_tiles(name, torch.float64, LOOP_TILES)
     for dtype, name in ((torch.float32, "float32"), (torch.float64, "float64")):
         constants = {"PAIRS": PAIRS_PER_PROGRAM, "DEPTH": SIXTEEN}
-        types = _types("score_pairs", dtype)
-        found[f"score_pairs, {name}"] = Variant(
-            "chain_kernels", "score_pairs", types, constants, {"num_warps": 4}, PAIRS_PER_PROGRAM
-        )
+        for kernel in ("score_pairs", "compare_pairs"):
+            found[f"{kernel}, {name}"] = Variant(
+                "chain_kernels", kernel, _types(kernel, dtype), constants, {"num_warps": 4}, PAIRS_PER_PROGRAM
+            )
     return found | exact_variants() | small_variants()
 
 

@@ -232,6 +232,20 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         tied_QC = competes_QC & (twin_QC | (scores_QC == targets.score_Q[:, None]))
         return better_QC.sum(1).int(), tied_QC.sum(1).int()
 
+    def compare(
+        query_KD: Tensor,
+        targets: device_scores.Targets,
+        candidate_CD: Tensor,
+        hash_C: Tensor,
+        at_P: Tensor,
+        column_P: Tensor,
+    ) -> Tensor:
+        launches.pairs += 1
+        score_P = paired_product(query_KD[targets.row_Q[at_P]], candidate_CD[column_P])
+        is_duplicate_P = (score_P == targets.kernel_Q[at_P]) & (hash_C[column_P] == targets.hash_Q[at_P])
+        gap_P = torch.sign(score_P - targets.score_Q[at_P])
+        return torch.where(is_duplicate_P, 0, gap_P).to(torch.int8)
+
     def words(key: int, address: int, count: int, device: torch.device) -> Tensor:
         launches.words += 1
         found = draws.DrawStream(key).words_on(draws.HOST, address, count)
@@ -244,7 +258,7 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     monkeypatch.setattr(draws, "scaled_by_kernel", scaled)
     monkeypatch.setattr(draws, "words_by_kernel", words)
-    for kernel in (scores, pairs, count):
+    for kernel in (scores, pairs, count, compare):
         monkeypatch.setattr(device_scores, kernel.__name__, on_the_host(kernel))
     monkeypatch.setattr(device_scores, "version", lambda: "pretended")
 
@@ -255,7 +269,7 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             kernel(*map(plain, arguments), **options)
 
     of_modules = {
-        device_lists: (mark_cells, count_stored, count_signs),
+        device_lists: (mark_cells, count_stored, expand_known, count_signs),
         device_exact: (
             round_rows,
             write_screen_limits,
@@ -418,7 +432,7 @@ def describe_rows(rows, _, hashes, norms, squares, *sizes, **options):
     squares.copy_(rows[:, : sizes[-1]].double().square().sum(1))
 
 
-def score_exactly(query, row, candidate, column, at, true, true_error, score, error, sign, *sizes, **options):
+def score_exactly(query, row, candidate, column, at, true, true_error, true_row, score, error, sign, *sizes, **options):
     name = "squared_l2" if options["IS_DISTANCE"] else "dot"
     comparator = ExactComparator(name, options["HAS_BIAS"])
     if options["KIND"] == "values":
@@ -432,7 +446,9 @@ def score_exactly(query, row, candidate, column, at, true, true_error, score, er
         error.copy_(found[1])
         return
     gap_P, bound_P = found[0] - true[at], (found[1] + true_error[at]) * options["SLACK"]
-    sign.copy_(torch.where((gap_P.abs() <= bound_P) & (bound_P > 0), 2, gap_P.sign()))
+    is_equal_P = (candidate == true_row[at]).all(1)
+    is_open_P = (gap_P.abs() <= bound_P) & (bound_P > 0)
+    sign.copy_(torch.where(is_open_P, torch.where(is_equal_P, 0, 2), gap_P.sign()))
 
 
 # What those of `list_kernels` write.
@@ -480,8 +496,19 @@ def count_stored(
     overflow |= int(not scores.isfinite().all())
 
 
-def count_signs(query, sign, marks, counts, num_cells, num_rows, groups, has_marks, amount, competing, **_):
+def expand_known(first, end, known, query, column, num_queries, start, num_cells, **_):
+    length_Q = end.diff(prepend=end.new_zeros(1))
+    query_P = torch.arange(num_queries).repeat_interleave(length_Q)
+    place_P = torch.arange(len(query_P)) - (end - length_Q)[query_P] + first[query_P]
+    query.copy_(query_P[start : start + num_cells])
+    column.copy_(known[place_P][start : start + num_cells])
+
+
+def count_signs(query, sign, marks, column, own, counts, num_cells, num_rows, groups, has_marks, has_own, *rest, **_):
+    amount, competing = rest
     of_P = marks.int() ^ 1 if has_marks else torch.full_like(sign, groups).int()
+    if has_own:
+        of_P = of_P * (column != own[query])
     for group in range(len(counts) // 3):
         is_here_P = (of_P >> group) & 1 != 0
         for at, added, which_P in ((0, amount, sign > 0), (1, amount, sign == 0), (2, competing, sign <= 1)):

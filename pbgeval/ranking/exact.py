@@ -70,8 +70,8 @@ def decide(
         query = query_P[pairs]
         pair_queries, pair_candidates = (queries[0], queries[1][pairs]), (candidates[0], candidates[1][pairs])
         if comparator.has_pair_kernel(queries[0]):
-            kind, true_scores = comparator.pair_kind(), (true.score_Q, true.error_Q)
-            signs_P = device_pairs.signs(kind, pair_queries, pair_candidates, true_scores, query)
+            known = true.score_Q, true.error_Q, true.rows_QD
+            signs_P = device_pairs.signs(comparator.pair_kind(), pair_queries, pair_candidates, known, query)
             open_P = (signs_P == device_pairs.OPEN).nonzero().squeeze(1)
         else:
             score_P, error_P = comparator.pair_scores_in_float64(pair_queries, pair_candidates)

@@ -10,9 +10,8 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError, moved
-from pbgeval.ranking.counting import NO_CELLS, CellIndex, count_compared
+from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.exact import signs_of
-from pbgeval.ranking.known_answers import positions_of_lists
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
@@ -79,12 +78,18 @@ class GpuBackend(TorchBackend):
         row_Q = block.queries.row_on_device_Q
         targets = device_scores.Targets(row_Q, true.score_Q, true.kernel_Q, true.hash_Q, own_Q)
         better_Q, tied_Q = device_scores.count(query_KD, columns, targets)
-        raw = RankCounts(better_Q.long(), tied_Q.long(), block.num_columns - (own_Q >= 0).long())
+        count_NQ = torch.stack([better_Q, tied_Q, block.num_columns - (own_Q >= 0).int()])
+        if block.known is not None:
+            count_NQ = torch.cat([count_NQ, torch.zeros_like(count_NQ)])
+        for query_P, column_P in self._known_answers(block):
+            signs_P = device_scores.compare(query_KD, targets, candidate_CD, columns.hash_C, query_P, column_P)
+            own = column_P, own_Q
+            device_lists.add_signs(count_NQ, query_P, signs_P, device_lists.KNOWN, competing=1, but_own=own)
         read_P = query_KD.new_empty(0)
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
             read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P)
-        return Counted(QueryCounts(raw, self._count_known(block, true)), true.score_Q, read_P, NO_CELLS, None)
+        return Counted(_of_rows(count_NQ.long()), true.score_Q, read_P, NO_CELLS, None)
 
     def _count_listed(self, block: Block) -> Counted:
         """Count sampled lists from all of their scores."""
@@ -113,30 +118,18 @@ class GpuBackend(TorchBackend):
             except NotANumberError as error:
                 raise NotANumberError(error.row, start + error.column) from None
 
-    def _count_known(self, block: Block, true: TrueScores) -> RankCounts:
-        """Count the known answers of each query."""
-        queries, candidates = block.queries, block.candidates
-        total = RankCounts.zero(queries.num_queries, self.device)
-        for query_P, column_P in self._known_answers(block):
-            row_P = queries.row_on_device_Q[query_P]
-            score_P = device_scores.pairs(queries.rows_BKD[0], row_P, candidates.rows_BCD[0], column_P)
-            is_duplicate_P = score_P == true.kernel_Q[query_P]
-            is_duplicate_P &= candidates.columns.hash_C[column_P] == true.hash_Q[query_P]
-            compared = true.compare(query_P, score_P, is_duplicate_P)
-            total = total + count_compared(query_P, *compared, queries.num_queries)
-        return total
-
-    def _known_answers(self, block: Block) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (query, column) of the known answers of each query but its true entity, many at a time."""
+    def _known_answers(self, block: Block) -> Iterator[CellIndex]:
+        """Yield (query, column) of the known answers of each query, its true entity among them, many at a time."""
         if block.known is None or not block.known[0].numel():
             return
-        queries = block.queries
-        row_P, column_P = (of.numpy() for of in block.known)
-        first_Q, stop_Q = (np.searchsorted(row_P, queries.row_Q.numpy(), side) for side in ("left", "right"))
-        for query, at in positions_of_lists(first_Q, stop_Q - first_Q, self.sizes.pairs):
-            others = column_P[at] != block.own_Q.numpy()[query]
-            query_P, other_P = torch.from_numpy(np.stack([query[others], column_P[at[others]]])).to(self.device)
-            yield query_P, other_P
+        known_row_P, row_Q = block.known[0].numpy(), block.queries.row_Q.numpy()
+        first_Q, stop_Q = (np.searchsorted(known_row_P, row_Q, side) for side in ("left", "right"))
+        places_2Q = torch.from_numpy(np.stack([first_Q, np.cumsum(stop_Q - first_Q)]))
+        total = int(places_2Q[1, -1])
+        on_device_2Q, column_P = places_2Q.to(self.device), block.known[1].to(self.device).contiguous()
+        known = device_lists.KnownOfQueries(on_device_2Q[0], on_device_2Q[1], column_P)
+        for start in range(0, total, self.sizes.pairs):
+            yield known.cells(start, min(self.sizes.pairs, total - start))
 
     # Exact ranks.
 
@@ -167,16 +160,25 @@ class GpuBackend(TorchBackend):
         if block.excluded_on_device is not None:
             self._add_signs(block, count_NQ, block.excluded_on_device, device_lists.ALL, amount=-1, competing=-1)
         for cells in self._known_answers(block):
-            self._add_signs(block, count_NQ, cells, device_lists.KNOWN, competing=1)
+            self._add_signs(block, count_NQ, cells, device_lists.KNOWN, competing=1, own_Q=own_Q)
         return _of_rows(count_NQ.long())
 
     def _add_signs(
-        self, block: Block, count_NQ: Tensor, cells: CellIndex, of: Tensor | int, *, amount: int = 1, competing: int = 0
+        self,
+        block: Block,
+        count_NQ: Tensor,
+        cells: CellIndex,
+        of: Tensor | int,
+        *,
+        amount: int = 1,
+        competing: int = 0,
+        own_Q: Tensor | None = None,
     ) -> None:
-        """Decide cells and add them to counts (`device_lists.add_signs`)."""
+        """Decide cells, but for those of true entities, and add them to counts (`device_lists.add_signs`)."""
         if cells[0].numel():
             signs_P = signs_of(block.queries, block.candidates, *cells)
-            device_lists.add_signs(count_NQ, cells[0], signs_P, of, amount=amount, competing=competing)
+            own = None if own_Q is None else (cells[1], own_Q)
+            device_lists.add_signs(count_NQ, cells[0], signs_P, of, amount=amount, competing=competing, but_own=own)
 
 
 def _of_rows(count_NQ: Tensor) -> QueryCounts:

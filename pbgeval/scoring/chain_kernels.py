@@ -5,6 +5,7 @@ Imported only where they are used: Triton decides when it sees a kernel whether 
     score_tiles    a tile of scores -> memory
     count_tiles    a tile of scores -> how many are better than each row's true score, and how many tie with it
     score_pairs    a thread per pair of rows -> its score
+    compare_pairs  the same -> whether it is above the true score of a query, equal or below
 
 Letters: M rows and N columns of a tile, K a step through the columns of the vectors, P pairs. What is handed in:
 
@@ -29,6 +30,7 @@ NOWHERE = tl.constexpr(-1)  # of a true entity that is none of the candidates
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
 SIZES = ["num_rows", "num_columns", "num_steps", "num_sixteens"]
 # Nor compiled again for rows and pairs that begin somewhere else: single numbers are read of each.
+OF_COMPARED = ["row_ptr", "true_ptr", "kernel_ptr", "hash_ptr", "at_ptr", "column_ptr"]
 OF_PAIRS = ["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "score_ptr"]
 
 
@@ -183,8 +185,63 @@ def score_pairs(
     """Write the score of each pair (row of `query`, row of `candidate`); rows have `dimension`, as they come."""
     at_P = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
     is_pair_P = at_P < num_pairs
-    query_P = query_ptr + tl.load(row_ptr + at_P, mask=is_pair_P, other=0).to(tl.int64) * dimension
-    candidate_P = candidate_ptr + tl.load(column_ptr + at_P, mask=is_pair_P, other=0).to(tl.int64) * dimension
+    row_P = tl.load(row_ptr + at_P, mask=is_pair_P, other=0)
+    column_P = tl.load(column_ptr + at_P, mask=is_pair_P, other=0)
+    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, PAIRS, DEPTH)
+    tl.store(score_ptr + at_P, score_P, mask=is_pair_P)
+
+
+@triton.jit(do_not_specialize=["num_pairs", "dimension", "num_steps"], do_not_specialize_on_alignment=OF_COMPARED)
+def compare_pairs(
+    query_ptr,
+    row_ptr,
+    true_ptr,
+    kernel_ptr,
+    hash_ptr,
+    candidate_ptr,
+    candidate_hash_ptr,
+    at_ptr,
+    column_ptr,
+    sign_ptr,
+    num_pairs,
+    dimension,
+    num_steps,
+    PAIRS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """Write int8 of each pair (query, candidate): 1 if it is better than the query's true score, 0 if it ties, else -1.
+
+    What is known of each query is that of `count_tiles`.
+    """
+    place_P = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
+    is_pair_P = place_P < num_pairs
+    at_P = tl.load(at_ptr + place_P, mask=is_pair_P, other=0)
+    column_P = tl.load(column_ptr + place_P, mask=is_pair_P, other=0)
+    row_P = tl.load(row_ptr + at_P, mask=is_pair_P, other=0)
+    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, PAIRS, DEPTH)
+    true_P = tl.load(true_ptr + at_P, mask=is_pair_P, other=0.0)
+    duplicate_P = score_P == tl.load(kernel_ptr + at_P, mask=is_pair_P, other=0.0)
+    hash_P = tl.load(candidate_hash_ptr + column_P, mask=is_pair_P, other=0)
+    duplicate_P &= hash_P == tl.load(hash_ptr + at_P, mask=is_pair_P, other=0)
+    sign_P = (score_P > true_P).to(tl.int8) - (score_P < true_P).to(tl.int8)
+    tl.store(sign_ptr + place_P, tl.where(duplicate_P, 0, sign_P).to(tl.int8), mask=is_pair_P)
+
+
+@triton.jit
+def _pairs(
+    query_ptr,
+    row_P,
+    candidate_ptr,
+    column_P,
+    is_pair_P,
+    dimension,
+    num_steps,
+    PAIRS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """Return the score of each pair of rows."""
+    query_P = query_ptr + row_P.to(tl.int64) * dimension
+    candidate_P = candidate_ptr + column_P.to(tl.int64) * dimension
     score_P = tl.zeros((PAIRS,), query_ptr.dtype.element_ty)
     for step in range(num_steps):
         for at in tl.static_range(DEPTH):
@@ -193,4 +250,4 @@ def score_pairs(
             x_P = tl.load(query_P + k, mask=is_number_P, other=0.0)
             y_P = tl.load(candidate_P + k, mask=is_number_P, other=0.0)
             score_P = tl.fma(x_P, y_P, score_P)
-    tl.store(score_ptr + at_P, score_P, mask=is_pair_P)
+    return score_P

@@ -396,7 +396,9 @@ def _decide(
     num_queries, device = target.score_Q.numel(), target.score_Q.device
     length = padded(candidates.rows_BND.shape[1])
     marks, own_Q = target.marks, count_NQ  # which is not read where there are marks
-    if marks is None:
+    if marks is None and len(queries.rows_BND) == 1:
+        own_Q = target.own_Q.int()
+    elif marks is None:
         grid_Q = torch.arange(num_queries, device=device) // queries.rows_BND.shape[1]
         own_Q = torch.where(target.own_Q >= 0, grid_Q * length + target.own_Q, -1).int()
     query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % SIXTEEN)).contiguous()

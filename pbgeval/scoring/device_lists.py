@@ -175,8 +175,42 @@ def count(
     return CountedScores(count_NQ, true_Q if limits is None else limits[0], overflow)
 
 
+@frozen(eq=False)
+class KnownOfQueries:
+    """Known answers of many queries: runs of their columns."""
+
+    first_Q: Tensor  # int64: where a query's answers begin among all columns
+    end_Q: Tensor  # int64: how many answers the queries up to this one have
+    column_P: Tensor  # int64
+
+    def cells(self, start: int, number: int) -> tuple[Tensor, Tensor]:
+        """Return (query, column) of so many answers of all queries' from a place."""
+        query_P, column_P = (torch.empty(number, dtype=torch.int64, device=self.end_Q.device) for _ in range(2))
+        with current(self.end_Q.device):
+            _kernels().expand_known[(-(-number // CELLS),)](
+                self.first_Q,
+                self.end_Q,
+                self.column_P,
+                query_P,
+                column_P,
+                self.end_Q.numel(),
+                start,
+                number,
+                CELLS=CELLS,
+                num_warps=WARPS,
+            )
+        return query_P, column_P
+
+
 def add_signs(
-    count_NQ: Tensor, query_P: Tensor, sign_P: Tensor, of: Tensor | int, *, amount: int = 1, competing: int = 0
+    count_NQ: Tensor,
+    query_P: Tensor,
+    sign_P: Tensor,
+    of: Tensor | int,
+    *,
+    amount: int = 1,
+    competing: int = 0,
+    but_own: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """Add cells that are better (1), tie (0) or are worse (-1) to counts.
 
@@ -187,20 +221,25 @@ def add_signs(
         of: the marks of the cells, or `ALL` or `KNOWN`: the group that all of them are of.
         amount: what each adds to better or tied; -1 takes it back.
         competing: what each adds to those that compete.
+        but_own: the column of each cell, and of each query one that is left out.
     """
     if not query_P.numel():
         return
     marks_P = of if isinstance(of, Tensor) else sign_P  # not read
+    column_P, own_Q = (query_P, query_P) if but_own is None else (of_own.contiguous() for of_own in but_own)
     with current(count_NQ.device):
         _kernels().count_signs[(-(-query_P.numel() // CELLS),)](
             query_P.contiguous(),
             sign_P.contiguous(),
             marks_P.contiguous(),
+            column_P,
+            own_Q,
             count_NQ,
             query_P.numel(),
             count_NQ.shape[1],
             0 if isinstance(of, Tensor) else of,
             int(isinstance(of, Tensor)),
+            int(but_own is not None),
             amount,
             competing,
             CELLS=CELLS,

@@ -92,7 +92,7 @@ def signs(
     kind: PairKind,
     queries: tuple[Tensor, Tensor],
     candidates: tuple[Tensor, Tensor],
-    true: tuple[Tensor, Tensor],
+    true: tuple[Tensor, Tensor, Tensor],
     query_P: Tensor,
 ) -> Tensor:
     """Compare pairs with true scores: 1 higher, 0 equal, -1 lower, `OPEN` where bounds do not tell; int8 (P,).
@@ -101,7 +101,7 @@ def signs(
         kind: of the pairs.
         queries: prepared rows, and each pair's index among them.
         candidates: the same.
-        true: scores of all queries, and how far they are off.
+        true: scores of all queries, how far they are off, and prepared rows of their true entities.
         query_P: each pair's index among these.
     """
     return _start(kind, "signs", queries, candidates, (*true, query_P))[2]
@@ -112,7 +112,7 @@ def _start(
     what: str,
     queries: tuple[Tensor, Tensor | None],
     candidates: tuple[Tensor, Tensor | None],
-    true: tuple[Tensor, Tensor, Tensor] | None,
+    true: tuple[Tensor, Tensor, Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Start the kernel of pairs; return scores, errors and signs, of which those asked for are written."""
     (query_ND, row_P), (candidate_ND, column_P) = queries, candidates
@@ -126,7 +126,7 @@ def _start(
         return score_P, error_P, sign_P
     query_ND, candidate_ND = (of if of.stride(-1) == 1 else of.contiguous() for of in (query_ND, candidate_ND))
     row_P, column_P = (sign_P if of is None else of.contiguous() for of in (row_P, column_P))  # if none, not read
-    true_Q, error_Q, at_P = (sign_P, sign_P, sign_P) if true is None else (of.contiguous() for of in true)
+    true_Q, error_Q, true_QD, at_P = [sign_P[:, None]] * 4 if true is None else (of.contiguous() for of in true)
     with current(device):
         _kernels().score_exactly[(-(-num_pairs // PAIRS),)](
             query_ND,
@@ -136,12 +136,14 @@ def _start(
             at_P,
             true_Q,
             error_Q,
+            true_QD,
             score_P,
             error_P,
             sign_P,
             num_pairs,
             query_ND.stride(0),
             candidate_ND.stride(0),
+            true_QD.stride(0),
             candidate_ND.shape[-1],
             kind.bits,
             INDEXED=what == "signs",

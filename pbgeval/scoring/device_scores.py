@@ -139,6 +139,44 @@ def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tenso
     return score_P
 
 
+def compare(
+    query_KD: Tensor, targets: Targets, candidate_CD: Tensor, hash_C: Tensor, at_P: Tensor, column_P: Tensor
+) -> Tensor:
+    """Compare pairs with true scores, as `count` does: 1 better, 0 tied, -1 worse; int8 (P,).
+
+    Args:
+        query_KD: prepared rows.
+        targets: of all queries.
+        candidate_CD: prepared rows.
+        hash_C: their hashes.
+        at_P: the query of each pair.
+        column_P: its candidate.
+    """
+    sign_P = torch.empty(at_P.numel(), dtype=torch.int8, device=query_KD.device)
+    if not at_P.numel():
+        return sign_P
+    with current(query_KD.device):
+        _kernels().compare_pairs[(-(-at_P.numel() // PAIRS_PER_PROGRAM),)](
+            query_KD.contiguous(),
+            targets.row_Q.contiguous(),
+            targets.score_Q.contiguous(),
+            targets.kernel_Q.contiguous(),
+            targets.hash_Q.contiguous(),
+            candidate_CD.contiguous(),
+            hash_C,
+            at_P,
+            column_P,
+            sign_P,
+            at_P.numel(),
+            query_KD.shape[1],
+            _num_steps(query_KD.shape[1]),
+            PAIRS=PAIRS_PER_PROGRAM,
+            DEPTH=SIXTEEN,
+            num_warps=4,
+        )
+    return sign_P
+
+
 @frozen(eq=False)
 class Columns:
     """Candidates that many blocks of queries are counted against."""

@@ -4,6 +4,7 @@ Imported only where they are used: Triton decides when it sees a kernel whether 
 
     mark_cells      lists of entities, true entities and known answers -> a byte for each cell
     count_stored    scores and these bytes -> counts
+    expand_known    where the known answers of queries begin and end -> (query, column) of each
     count_signs     cells that are decided one by one, added to counts
 
 A cell is a query and a candidate of its list. Bits of its byte: 1, it does not compete; 2, a known answer; 4, an answer
@@ -33,7 +34,8 @@ OF_MARKS = [
     "has_outside",
 ]
 OF_COUNTS = ["num_rows", "rows_per_list", "num_columns", "num_groups", "reads_own"]
-OF_SIGNS = ["num_cells", "num_rows", "groups", "has_marks", "amount", "competing"]
+OF_KNOWN = ["num_queries", "start", "num_cells"]
+OF_SIGNS = ["num_cells", "num_rows", "groups", "has_marks", "has_own", "amount", "competing"]
 ANYWHERE = ["entity_ptr", "true_ptr", "outside_ptr", "key_ptr", "known_key_ptr", "known_ptr"]
 ANYWHERE += ["timed_key_ptr", "in_time_key_ptr", "in_time_ptr"]
 
@@ -213,16 +215,48 @@ def _write_group(number_ptr, count_ptr, both_M, row_M, is_row_M, num_rows, GROUP
     tl.store(count_M + 2 * rows, number_M.to(tl.int64), mask=is_row_M)
 
 
-@triton.jit(do_not_specialize=OF_SIGNS, do_not_specialize_on_alignment=["query_ptr", "sign_ptr", "mark_ptr"])
+@triton.jit(do_not_specialize=OF_KNOWN, do_not_specialize_on_alignment=["first_ptr", "end_ptr", "known_ptr"])
+def expand_known(
+    first_ptr,
+    end_ptr,
+    known_ptr,
+    query_ptr,
+    column_ptr,
+    num_queries,
+    start,
+    num_cells,
+    CELLS: tl.constexpr,
+):
+    """Write (query, column) of consecutive known answers, of all queries' from place `start`.
+
+    The answers of a query are a run of `known`, which begins at `first`; `end` is the number of answers up to a query.
+    """
+    at_P = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
+    is_cell_P = at_P < num_cells
+    place_P = tl.where(is_cell_P, at_P + start, 0)
+    none_P = tl.zeros_like(place_P)
+    query_P = _lower_bound(end_ptr, none_P, none_P + num_queries, place_P + 1)
+    before_P = tl.load(end_ptr + query_P - 1, mask=is_cell_P & (query_P > 0), other=0)
+    known_P = tl.load(first_ptr + query_P, mask=is_cell_P, other=0) + place_P - before_P
+    tl.store(query_ptr + at_P, query_P, mask=is_cell_P)
+    tl.store(column_ptr + at_P, tl.load(known_ptr + known_P, mask=is_cell_P, other=0), mask=is_cell_P)
+
+
+@triton.jit(
+    do_not_specialize=OF_SIGNS, do_not_specialize_on_alignment=["query_ptr", "sign_ptr", "mark_ptr", "column_ptr"]
+)
 def count_signs(
     query_ptr,
     sign_ptr,
     mark_ptr,
+    column_ptr,
+    own_ptr,
     count_ptr,
     num_cells,
     num_rows,
     groups,
     has_marks,
+    has_own,
     amount,
     competing,
     CELLS: tl.constexpr,
@@ -230,12 +264,15 @@ def count_signs(
     """Add cells to the counts of their queries, int32 (3 * groups, rows): better, tied and competing of each group.
 
     Each adds `amount`, and `competing` to what competes. The bits of `groups` say of which groups all cells are; with
-    marks, these say it.
+    marks, these say it. A cell in the column `own` of its query is not counted, where there are such columns.
     """
     at_P = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
     is_cell_P = at_P < num_cells
     query_P = tl.load(query_ptr + at_P, mask=is_cell_P, other=0)
     sign_P = tl.load(sign_ptr + at_P, mask=is_cell_P, other=0)
+    may_be_own_P = is_cell_P & (has_own != 0)
+    own_P = tl.load(own_ptr + query_P, mask=may_be_own_P, other=NOWHERE)
+    is_cell_P &= (has_own == 0) | (tl.load(column_ptr + at_P, mask=may_be_own_P, other=0) != own_P)
     mark_P = tl.load(mark_ptr + at_P, mask=is_cell_P & (has_marks != 0), other=0)
     groups_P = tl.where(has_marks != 0, mark_P.to(tl.int32) ^ EXCLUDED, groups)
     for group in tl.static_range(GROUPS):

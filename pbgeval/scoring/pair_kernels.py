@@ -22,7 +22,7 @@ OPEN = tl.constexpr(2)  # the sign of a pair that is left open
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1; nor for where tensors begin.
 OF_ROWS = ["num_rows", "stride", "num_columns", "num_squared"]
-OF_PAIRS = ["num_pairs", "query_stride", "candidate_stride", "num_columns", "bits"]
+OF_PAIRS = ["num_pairs", "query_stride", "candidate_stride", "true_stride", "num_columns", "bits"]
 
 
 @triton.jit(do_not_specialize=OF_ROWS, do_not_specialize_on_alignment=["row_ptr"])
@@ -75,7 +75,7 @@ def describe_rows(
 
 @triton.jit(
     do_not_specialize=OF_PAIRS,
-    do_not_specialize_on_alignment=["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "at_ptr"],
+    do_not_specialize_on_alignment=["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "at_ptr", "true_row_ptr"],
 )
 def score_exactly(
     query_ptr,
@@ -85,12 +85,14 @@ def score_exactly(
     at_ptr,
     true_ptr,
     true_error_ptr,
+    true_row_ptr,
     score_ptr,
     error_ptr,
     sign_ptr,
     num_pairs,
     query_stride,
     candidate_stride,
+    true_stride,
     num_columns,
     bits,
     INDEXED: tl.constexpr,
@@ -107,7 +109,8 @@ def score_exactly(
 
         values   to `score`: the product of rows on grids of `bits` bits, which has the same bits on any hardware
         scores   to `score` and `error`: in float64, without the constant, and how far at most it is off
-        signs    to `sign`: whether that is above the true score of query `at` (1), equal (0) or below (-1), or `OPEN`
+        signs    to `sign`: whether that is above the true score of query `at` (1), equal (0) or below (-1), or `OPEN`;
+                 a candidate with the row of the true entity is equal
     """
     place_P = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
     is_pair_P = place_P < num_pairs
@@ -147,8 +150,14 @@ def score_exactly(
             bound_P = bound_P * tl.full([], SLACK, tl.float64)
             sign_P = (gap_P > 0).to(tl.int8) - (gap_P < 0).to(tl.int8)
             # If neither score has an error, equal numbers are equal scores.
-            sign_P = tl.where((tl.abs(gap_P) <= bound_P) & (bound_P > 0), OPEN, sign_P)
-            tl.store(sign_ptr + place_P, sign_P.to(tl.int8), mask=is_pair_P)
+            is_open_P = is_pair_P & (tl.abs(gap_P) <= bound_P) & (bound_P > 0)
+            if tl.max(is_open_P.to(tl.int32)) > 0:
+                true_P, is_equal_P = true_row_ptr + at_P * true_stride, is_open_P
+                for k in range(num_columns):
+                    x_P = tl.load(true_P + k, mask=is_open_P, other=0.0)
+                    is_equal_P &= x_P == tl.load(candidate_P + k, mask=is_open_P, other=0.0)
+                sign_P = tl.where(is_open_P, tl.where(is_equal_P, 0, OPEN), sign_P).to(tl.int8)
+            tl.store(sign_ptr + place_P, sign_P, mask=is_pair_P)
 
 
 @triton.jit

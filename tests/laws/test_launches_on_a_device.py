@@ -93,13 +93,13 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=sampled", FILTER, EXACT_AUC): (71, 33),
     ("candidates=partition", NO_AUC): (103, 36),
     ("candidates=partition",): (105, 41),
-    ("candidates=partition", FILTER): (151, 43),
+    ("candidates=partition", FILTER): (109, 45),
     ("candidates=all", NO_AUC): (107, 40),
     ("candidates=all",): (109, 46),
-    ("candidates=all", FILTER): (155, 48),
-    ("candidates=all", NO_AUC, "precision=exact"): (209, 48),
-    ("candidates=all", FILTER, "precision=exact"): (243, 62),
-    ("candidates=partition", FILTER, "precision=exact"): (239, 55),
+    ("candidates=all", FILTER): (113, 50),
+    ("candidates=all", NO_AUC, "precision=exact"): (195, 48),
+    ("candidates=all", FILTER, "precision=exact"): (233, 65),
+    ("candidates=partition", FILTER, "precision=exact"): (229, 58),
     ("candidates=sampled", FILTER, "precision=exact"): (185, 41),
 }
 

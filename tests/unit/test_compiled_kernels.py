@@ -16,7 +16,7 @@ REGISTERS_OF_A_PROCESSOR = 1 << 16
 MAX_REGISTERS = {
     **dict.fromkeys(variants(), 255),
     **dict.fromkeys(("score_tiles, float32", "count_tiles, float32"), 112),
-    **dict.fromkeys(("score_pairs, float32", "score_pairs, float64"), 40),
+    **{f"{name}, {of}": 40 for name in ("score_pairs", "compare_pairs") for of in ("float32", "float64")},
     **dict.fromkeys(small_variants(), 144),
 }
 
@@ -42,7 +42,7 @@ def test_a_kernel_keeps_to_its_registers(found: dict[str, dict[str, Any]], name:
 def test_a_kernel_is_a_chain_of_fused_multiply_adds(found: dict[str, dict[str, Any]], name: str) -> None:
     """Law 2: no tensor core, no product and sum apart, nothing flushed to zero; one fma per cell and column."""
     of = found[name]
-    columns_in_a_step = TILES.depth if name.endswith("float32") else (16 if name.startswith("score_pairs") else 1)
+    columns_in_a_step = TILES.depth if name.endswith("float32") else (16 if "_pairs" in name else 1)
     multiply_add = "DFMA" if "float64" in name else "FFMA"
     assert (of["matrix_instructions"], of["unfused"]) == (0, [])
     assert of["fma"] == of["in_loop"][multiply_add] == of["cells_per_thread"] * columns_in_a_step

@@ -112,3 +112,34 @@ def test_decided_cells_are_added_to_their_groups(kernel_device, amount):
             for at, (added, which_P) in enumerate(((amount, sign_P > 0), (amount, sign_P == 0), (3, sign_P < 2))):
                 expected = added * torch.bincount(query_P[is_here_P & which_P], minlength=5)
                 assert torch.equal(count_NQ[3 * group + at].long(), expected)
+
+
+@pytest.mark.parametrize("start", [0, 3, 299])
+def test_known_answers_of_queries_are_expanded(kernel_device, start):
+    """Queries of one key share its answers; some have none."""
+    generator = torch.Generator().manual_seed(3)
+    length_Q, known_P = (
+        torch.randint(0, 9, (100,), generator=generator),
+        torch.randint(0, 70, (40,), generator=generator),
+    )
+    first_Q = torch.randint(0, 30, (100,), generator=generator)
+    expected = [
+        (query, int(known_P[first + at]))
+        for query, (first, length) in enumerate(zip(first_Q.tolist(), length_Q.tolist(), strict=True))
+        for at in range(length)
+    ][start : start + 80]
+    known = device_lists.KnownOfQueries(first_Q, length_Q.cumsum(0), known_P)
+
+    query_P, column_P = known.cells(start, len(expected))
+
+    assert list(zip(query_P.tolist(), column_P.tolist(), strict=True)) == expected
+
+
+def test_a_querys_own_column_is_not_counted(kernel_device):
+    count_NQ, query_P = torch.zeros((6, 3), dtype=torch.int32), torch.tensor([0, 0, 1, 2])
+    column_P, own_Q = torch.tensor([4, 5, 4, -1]), torch.tensor([5, 4, -1])
+    signs_P = torch.tensor([1, 1, 1, 0], dtype=torch.int8)
+
+    device_lists.add_signs(count_NQ, query_P, signs_P, device_lists.KNOWN, competing=1, but_own=(column_P, own_Q))
+
+    assert count_NQ.tolist() == [[0] * 3] * 3 + [[1, 0, 0], [0, 0, 0], [1, 0, 0]]

@@ -108,10 +108,11 @@ def test_scores_and_signs_are_those_of_fractions(kernel_device, make, name, bias
     row_P, column_P, at_P = (torch.randint(0, 150, (300,), generator=generator) for _ in range(3))
     row_P, at_P[:100] = at_P, torch.arange(100)  # the query's own true entity
     column_P[:50] = at_P[:50]
-    kind, true = comparator.pair_kind(), (score_P, error_P)
+    kind, true = comparator.pair_kind(), (score_P, error_P, candidate_PD)
 
     sign_P = device_pairs.signs(kind, (query_PD, row_P), (candidate_PD, column_P), true, at_P)
 
+    assert not sign_P[:50].any()
     for row, column, sign in zip(row_P.tolist(), column_P.tolist(), sign_P.tolist(), strict=True):
         first = score(comparator, query_PD[row], candidate_PD[column])
         expected = (first > exact[row]) - (first < exact[row])
