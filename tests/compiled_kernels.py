@@ -45,7 +45,7 @@ OF_SCREEN = {
 OF_FLOAT64 = {
     **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp32"),
     **dict.fromkeys(("constant_ptr", "high_ptr", "low_ptr"), "*fp64"),
-    **dict.fromkeys(("hash_ptr", "candidate_hash_ptr"), "*i64"),
+    **dict.fromkeys(("hash_ptr", "candidate_hash_ptr", "num_open_ptr"), "*i64"),
     "mark_ptr": "*i8",
 }  # all else is int32
 OF_LISTS = {

@@ -350,7 +350,7 @@ def decide_tiles(
             counts_MN = competes_MN if group == 0 else (mark_MN >> group) & 1 != 0
             counts[3 * group, row_M] += (is_better_MN & counts_MN).sum(1).int()
             counts[3 * group + 1, row_M] += (ties_MN & counts_MN).sum(1).int()
-        num_open += (is_open_MN & ~ties_MN).sum().int()
+        num_open += (is_open_MN & ~ties_MN).sum()
         for at, column in (is_open_MN & ~ties_MN).nonzero().tolist():
             is_open[tile, at, column // 32] |= torch.tensor(1 << column % 32).int()
 

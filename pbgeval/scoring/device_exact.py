@@ -404,7 +404,7 @@ def _decide(
     query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % SIXTEEN)).contiguous()
     constant_C = None if candidates.constant_BN is None else candidates.padded_BN(candidates.constant_BN)
     open_NQw = torch.zeros((tiles.number, DECIDED_ROWS, DECIDED_COLUMNS // BITS), dtype=torch.int32, device=device)
-    num_open = torch.zeros(1, dtype=torch.int32, device=device)
+    num_open = torch.zeros(1, dtype=torch.int64, device=device)
     every = tiles.tile_N4 is None
     of_tiles = (
         tiles.row_P,

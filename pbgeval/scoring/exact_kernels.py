@@ -289,7 +289,7 @@ def decide_tiles(
     column and the end of its candidates. A score above `high` is better; from `low` up to it the cell is open. An open
     candidate with the hash of the true entity's vector ties, and so does each where `low` is `high`. All others are
     bits of `open`, int32 (tiles, rows, words of 32 columns), which begins with zeros; their number is added to
-    `num_open`. What is better and what ties is added to the first two rows of `count`, int32 (.., queries).
+    `num_open`, int64. What is better and what ties is added to the first two rows of `count`, int32 (.., queries).
 
     With no groups, column `own` does not compete. Else `mark` tells of each cell whether it competes and of which
     further groups it is; each group has three rows of `count`.
@@ -347,7 +347,7 @@ def decide_tiles(
     num_open = tl.sum(tl.sum(is_left_MN, 1), 0)
     if num_open == 0:
         return
-    tl.atomic_add(num_open_ptr, num_open)
+    tl.atomic_add(num_open_ptr, num_open.to(tl.int64))
     word_MWN = tl.reshape(is_left_MN << bit_N, (TILE_ROWS, WORDS, BITS))
     word_MW = tl.sum(word_MWN, 2)
     at_MW = (tl.program_id(0).to(tl.int64) * TILE_ROWS + at_M)[:, None] * WORDS + tl.arange(0, WORDS)[None, :]
