@@ -112,6 +112,13 @@ class KnownAnswers:
 
     key_P: np.ndarray  # int64, ascending: index of the answer's key
     entity_id_P: np.ndarray  # int64, ascending within a key: number of the answer, or its row in a partition
+    _on_devices: dict[torch.device, tuple[Tensor, Tensor]] = field(factory=dict, init=False)
+
+    def on_device(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the keys and the entities on a device, copied once."""
+        if device not in self._on_devices:
+            self._on_devices[device] = _copied(self.key_P, device), _copied(self.entity_id_P, device)
+        return self._on_devices[device]
 
     def select(self, keys_K: np.ndarray) -> KnownAnswers:
         """Return the answers of some keys, each numbered by its place among them.
@@ -156,20 +163,21 @@ class KnownOfEdges:
 
     answers: KnownAnswers
     key_E: np.ndarray  # int64: position of each edge's key; -1: it has none
-    _on_devices: dict[torch.device, tuple[Tensor, ...]] = field(factory=dict, init=False)
+    _keys_on: dict[torch.device, Tensor] = field(factory=dict, init=False)
 
-    def on_device(self, device: torch.device) -> tuple[Tensor, ...]:
+    def on_device(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """Return the key of each edge, and of each answer its key and its entity, copied once."""
-        if device not in self._on_devices:
-            columns = self.key_E, self.answers.key_P, self.answers.entity_id_P
-            self._on_devices[device] = tuple(
-                torch.from_numpy(np.require(of, requirements="W")).to(device) for of in columns
-            )
-        return self._on_devices[device]
+        if device not in self._keys_on:
+            self._keys_on[device] = _copied(self.key_E, device)
+        return self._keys_on[device], *self.answers.on_device(device)
 
     def of(self, edges: np.ndarray) -> KnownAnswers:
         """Return those of some edges, each numbered by its place among them."""
         return self.answers.select(self.key_E[edges])
+
+
+def _copied(values: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.require(values, requirements="W")).to(device)
 
 
 def concatenated_ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
