@@ -119,6 +119,28 @@ def one_process_at_a_time(path: Path) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def loops_compiled_by_one_process(shared_folder: Path) -> Iterator[None]:
+    """Test processes wait for the one that compiles a loop, and load what it has kept."""
+    from pbgeval.jit import CompiledLoop
+
+    prepare = CompiledLoop._compile
+
+    def prepare_to_wait(loop: CompiledLoop) -> Any:
+        found = prepare(loop)
+        compile_for = found.compile
+
+        def compile_alone(types: Any) -> Any:
+            with one_process_at_a_time(shared_folder / f"{loop.loop.__name__}.lock"):
+                return compile_for(types)
+
+        found.compile = compile_alone
+        return found
+
+    with mock.patch.object(CompiledLoop, "_compile", prepare_to_wait):
+        yield
+
+
 @pytest.fixture(scope="session")
 def peer(shared_folder: Path) -> Callable[[str], Path]:
     """Installs a peer by scripts/peers and returns its bin folder. Tests that use it are marked `peers`."""
