@@ -12,7 +12,11 @@ from tests.kit.commands import REPOSITORY
 
 LETTERS = set("QCBEKPDNRG")
 KERNELS = {
-    f"scoring/{name}.py" for name in ("chain_kernels", "device_scores", "exact_kernels", "list_kernels", "pair_kernels")
+    "scoring/chain_kernels.py",
+    "scoring/device_scores.py",
+    "scoring/exact_kernels.py",
+    "scoring/list_kernels.py",
+    "scoring/pair_kernels.py",
 }
 OF_KERNELS = set("MLSW")  # blocks of M x N cells, L candidates in transposed layouts, segments, words
 FILES = sorted((REPOSITORY / "pbgeval").rglob("*.py"))
