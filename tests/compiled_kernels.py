@@ -21,7 +21,7 @@ import torch
 from attrs import asdict, frozen
 
 from pbgeval.scoring import device_exact, device_lists, device_pairs, device_scores
-from pbgeval.scoring.device_scores import LOOP_TILES, PAIRS_PER_PROGRAM, SIXTEEN, TILES, Tiles
+from pbgeval.scoring.device_scores import ALIGNMENT, LOOP_TILES, PAIRS_PER_PROGRAM, TILES, Tiles
 
 NAMES = {torch.float32: "fp32", torch.float64: "fp64"}
 INTEGERS = {
@@ -174,7 +174,7 @@ def variants() -> dict[str, Variant]:
         found[f"{name}, float32, spelled out"] = _of_tiles(name, torch.float32, LOOP_TILES)
         found[f"{name}, float64, spelled out"] = _of_tiles(name, torch.float64, LOOP_TILES)
     for dtype, name in ((torch.float32, "float32"), (torch.float64, "float64")):
-        constants = {"PAIRS": PAIRS_PER_PROGRAM, "DEPTH": SIXTEEN}
+        constants = {"PAIRS": PAIRS_PER_PROGRAM, "DEPTH": ALIGNMENT}
         for kernel in ("score_pairs", "compare_pairs"):
             found[f"{kernel}, {name}"] = Variant(
                 "chain_kernels", kernel, _types(kernel, dtype), constants, {"num_warps": 4}, PAIRS_PER_PROGRAM
@@ -320,7 +320,7 @@ def variants_of_pairs() -> int:
     for start in range(4):
         rows, places = torch.zeros(8)[start:], torch.zeros(8, dtype=torch.int64)[start:]
         given = (rows, places, rows, places, rows)
-        found.add(repr(bind(*given, 3, 4, 1, PAIRS=PAIRS_PER_PROGRAM, DEPTH=SIXTEEN)[1]))
+        found.add(repr(bind(*given, 3, 4, 1, PAIRS=PAIRS_PER_PROGRAM, DEPTH=ALIGNMENT)[1]))
     return len(found)
 
 

@@ -10,7 +10,7 @@ Imported only where they are used: Triton decides when it sees a kernel whether 
 Letters: M rows and N columns of a tile, K a step through the columns of the vectors, P pairs. What is handed in:
 
     query (.., D)                 rows next to each other, D = num_steps * TILE_DEPTH columns, zeros behind the vectors
-    candidate (.., D, L)          transposed, L = num_sixteens * 16 candidates: a tile's columns lie together, so that
+    candidate (.., D, L)          transposed, L = num_aligned * 16 candidates: a tile's columns lie together, so that
                                   neither loads nor shared memory are read in pieces
     num_rows, num_columns         of the block; what lies beyond is read as something, and not used
 
@@ -22,13 +22,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-SIXTEEN = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
+ALIGNMENT = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
 NOWHERE = tl.constexpr(-1)  # of a true entity that is none of the candidates
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
-SIZES = ["num_rows", "num_columns", "num_steps", "num_sixteens"]
+SIZES = ["num_rows", "num_columns", "num_steps", "num_aligned"]
 # Nor compiled again for rows and pairs that begin somewhere else: single numbers are read of each.
 OF_COMPARED = ["row_ptr", "true_ptr", "kernel_ptr", "hash_ptr", "at_ptr", "column_ptr"]
 OF_PAIRS = ["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "score_ptr"]
@@ -42,7 +42,7 @@ def score_tiles(
     num_rows,
     num_columns,
     num_steps,
-    num_sixteens,
+    num_aligned,
     BY_DOT: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
@@ -55,14 +55,14 @@ def score_tiles(
     row_M = tile % row_tiles * TILE_ROWS + tl.arange(0, TILE_ROWS)
     first_column = tile // row_tiles * TILE_COLUMNS
     query_ptr += block * num_rows * (num_steps * TILE_DEPTH)
-    candidate_ptr += block * (num_steps * TILE_DEPTH) * (num_sixteens * SIXTEEN)
+    candidate_ptr += block * (num_steps * TILE_DEPTH) * (num_aligned * ALIGNMENT)
     score_MN = _chains(
         query_ptr,
         tl.minimum(row_M, num_rows - 1),
         candidate_ptr,
         first_column,
         num_steps,
-        num_sixteens,
+        num_aligned,
         BY_DOT,
         TILE_COLUMNS,
         TILE_DEPTH,
@@ -87,7 +87,7 @@ def count_tiles(
     num_rows,
     num_columns,
     num_steps,
-    num_sixteens,
+    num_aligned,
     BY_DOT: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
@@ -109,7 +109,7 @@ def count_tiles(
         candidate_ptr,
         first_column,
         num_steps,
-        num_sixteens,
+        num_aligned,
         BY_DOT,
         TILE_COLUMNS,
         TILE_DEPTH,
@@ -138,7 +138,7 @@ def _chains(
     candidate_ptr,
     first_column,
     num_steps,
-    num_sixteens,
+    num_aligned,
     BY_DOT: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
@@ -148,7 +148,7 @@ def _chains(
     Triton's dot of float32 is the same chain, with its operands in shared memory; whether it is so here, a self-check
     finds out. Where it is not, and in float64, whose dot would take tensor cores, the chain is spelled out.
     """
-    width, length = num_steps * TILE_DEPTH, num_sixteens.to(tl.int64) * SIXTEEN
+    width, length = num_steps * TILE_DEPTH, num_aligned.to(tl.int64) * ALIGNMENT
     query_M = query_ptr + row_M.to(tl.int64) * width  # beyond 2^31 numbers
     column_N = first_column + tl.arange(0, TILE_COLUMNS)
     is_column_N = column_N < length

@@ -27,7 +27,7 @@ from pbgeval.scoring.device_scores import current
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import described
 
-SIXTEEN = 16
+ALIGNMENT = 16
 SEGMENT = 64  # candidates that are clear or marked together
 SCREEN_ROWS = SCREEN_COLUMNS = 128
 SCREEN_WARPS = 8
@@ -127,7 +127,7 @@ class ExactRows:
 
     def padded_BN(self, values_BN: Tensor) -> Tensor:
         """Return a number of each candidate, with zeros up to a multiple of 16 candidates in each grid."""
-        return F.pad(values_BN, (0, -values_BN.shape[1] % SIXTEEN)).flatten()
+        return F.pad(values_BN, (0, -values_BN.shape[1] % ALIGNMENT)).flatten()
 
     def half(self, num_parts: int) -> HalfRows:
         """Return the rows of the one grid in float16."""
@@ -166,7 +166,7 @@ class ExactRows:
 
 def padded(size: int) -> int:
     """Return the multiple of 16 that a size is padded to."""
-    return size + -size % SIXTEEN
+    return size + -size % ALIGNMENT
 
 
 def _norms(x_ND: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def _norms(x_ND: Tensor) -> Tensor:
 
 def _depth(width: int) -> int:
     """Return how many columns of float16 rows are multiplied at once."""
-    return max(1 << (width - 1).bit_length(), 2 * SIXTEEN) if width <= MAX_RESIDENT_COLUMNS else STEP
+    return max(1 << (width - 1).bit_length(), 2 * ALIGNMENT) if width <= MAX_RESIDENT_COLUMNS else STEP
 
 
 def _largest(x_BN: Tensor) -> Tensor:
@@ -401,7 +401,7 @@ def _decide(
     elif marks is None:
         grid_Q = torch.arange(num_queries, device=device) // queries.rows_BND.shape[1]
         own_Q = torch.where(target.own_Q >= 0, grid_Q * length + target.own_Q, -1).int()
-    query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % SIXTEEN)).contiguous()
+    query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % ALIGNMENT)).contiguous()
     constant_C = None if candidates.constant_BN is None else candidates.padded_BN(candidates.constant_BN)
     open_NQw = torch.zeros((tiles.number, DECIDED_ROWS, DECIDED_COLUMNS // BITS), dtype=torch.int32, device=device)
     num_open = torch.zeros(1, dtype=torch.int64, device=device)
@@ -428,8 +428,8 @@ def _decide(
             open_NQw,
             num_open,
             *of_tiles,
-            query_QD.shape[1] // SIXTEEN,
-            candidates.transposed_DC.shape[1] // SIXTEEN,
+            query_QD.shape[1] // ALIGNMENT,
+            candidates.transposed_DC.shape[1] // ALIGNMENT,
             num_queries,
             **tile_options(
                 has_constant=constant_C is not None,
@@ -474,7 +474,7 @@ def tile_options(*, has_constant: bool, num_groups: int, every: bool) -> dict[st
         "EVERY": every,
         "TILE_ROWS": DECIDED_ROWS,
         "TILE_COLUMNS": DECIDED_COLUMNS,
-        "TILE_DEPTH": SIXTEEN,
+        "TILE_DEPTH": ALIGNMENT,
         "num_warps": DECIDED_WARPS,
         "num_stages": 3,
     }
@@ -508,7 +508,7 @@ def _tiles_of_marks(mark_GQ: Tensor, num_columns: int) -> DecidedTiles:
 
 def _error_of_sums(width: int) -> float:
     """Return how far sums of tensor cores may be off, as a share of their terms' magnitudes."""
-    return (width + SIXTEEN) * UNIT_OF_SCREEN
+    return (width + ALIGNMENT) * UNIT_OF_SCREEN
 
 
 # Whether a GPU adds as the bound of the screen says.

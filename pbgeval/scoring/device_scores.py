@@ -21,7 +21,7 @@ from torch import Tensor
 from pbgeval.errors import LaunchError, install
 
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter compute on a CPU
-SIXTEEN = 16
+ALIGNMENT = 16
 PAIRS_PER_PROGRAM = 128
 MAX_COUNTED = 1 << 30  # candidates that are counted at once: counts are int32
 
@@ -32,7 +32,7 @@ class Tiles:
 
     rows: int
     columns: int
-    depth: int = SIXTEEN
+    depth: int = ALIGNMENT
     warps: int = 8
     stages: int = 3
 
@@ -110,7 +110,7 @@ def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
             num_queries,
             num_candidates,
             _num_steps(dimension),
-            candidate_BKL.shape[-1] // SIXTEEN,
+            candidate_BKL.shape[-1] // ALIGNMENT,
             **_options(query_BQD, tiles),
         )
     return score_BQC
@@ -133,7 +133,7 @@ def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tenso
             dimension,
             _num_steps(dimension),
             PAIRS=PAIRS_PER_PROGRAM,
-            DEPTH=SIXTEEN,
+            DEPTH=ALIGNMENT,
             num_warps=4,
         )
     return score_P
@@ -171,7 +171,7 @@ def compare(
             query_KD.shape[1],
             _num_steps(query_KD.shape[1]),
             PAIRS=PAIRS_PER_PROGRAM,
-            DEPTH=SIXTEEN,
+            DEPTH=ALIGNMENT,
             num_warps=4,
         )
     return sign_P
@@ -227,7 +227,7 @@ def count(query_KD: Tensor, columns: Columns, targets: Targets) -> tuple[Tensor,
             num_queries,
             num_candidates,
             _num_steps(query_KD.shape[1]),
-            columns.transposed_KL.shape[-1] // SIXTEEN,
+            columns.transposed_KL.shape[-1] // ALIGNMENT,
             **_options(query_KD, tiles),
         )
     return better_Q, tied_Q
@@ -250,21 +250,21 @@ def _options(query: Tensor, tiles: Tiles) -> dict[str, int | bool]:
 
 
 def _num_steps(dimension: int) -> int:
-    return -(-dimension // SIXTEEN)
+    return -(-dimension // ALIGNMENT)
 
 
 def _padded(x_ND: Tensor) -> Tensor:
     """Return rows with zeros up to a multiple of 16 columns, next to each other."""
-    missing = -x_ND.shape[-1] % SIXTEEN
+    missing = -x_ND.shape[-1] % ALIGNMENT
     return (F.pad(x_ND, (0, missing)) if missing else x_ND).contiguous()
 
 
 def _transposed(x_CD: Tensor) -> Tensor:
     """Return rows as columns, with zeros up to multiples of 16 both ways."""
     num_rows, dimension = x_CD.shape[-2:]
-    if num_rows % SIXTEEN == dimension % SIXTEEN == 0:
+    if num_rows % ALIGNMENT == dimension % ALIGNMENT == 0:
         return x_CD.mT.contiguous()
-    shape = (*x_CD.shape[:-2], _num_steps(dimension) * SIXTEEN, -(-num_rows // SIXTEEN) * SIXTEEN)
+    shape = (*x_CD.shape[:-2], _num_steps(dimension) * ALIGNMENT, -(-num_rows // ALIGNMENT) * ALIGNMENT)
     transposed_KL = x_CD.new_zeros(shape)
     transposed_KL[..., :dimension, :num_rows] = x_CD.mT
     return transposed_KL

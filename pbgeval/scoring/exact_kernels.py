@@ -24,10 +24,10 @@ OF_SCREEN = ["num_queries", "num_columns", "tiles_per_program", "num_steps"]
 OF_ROUNDED = ["num_rows", "stride", "num_columns", "width"]
 OF_SCREEN_LIMITS = ["num_rows", "num_columns"]
 OF_MARKED = ["num_queries", "num_columns"]
-OF_TILES = ["rows_per_grid", "num_listed", "list_length", "num_steps", "num_sixteens", "num_queries"]
+OF_TILES = ["rows_per_grid", "num_listed", "list_length", "num_steps", "num_aligned", "num_queries"]
 OF_LIMITS = ["num_rows", "rows_per_grid", "num_terms"]
 OF_OPEN = ["rows_per_grid", "num_listed", "list_length", "num_words"]
-SIXTEEN = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
+ALIGNMENT = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
 BITS = tl.constexpr(32)  # of a word
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
@@ -129,7 +129,7 @@ def write_screen_limits(
     norm, low, lost = tl.load(largest_ptr), tl.load(largest_ptr + 1), tl.load(largest_ptr + 2)
     error_M = lost_M * (norm + lost) + norm_M * lost + low_M * low  # of rows in float16
     magnitude_M = (norm_M + 2 * low_M + 2 * lost_M) * (norm + 2 * low + 2 * lost)
-    error_M += magnitude_M * ((num_columns + SIXTEEN).to(tl.float64) * unit)
+    error_M += magnitude_M * ((num_columns + ALIGNMENT).to(tl.float64) * unit)
     highest = tl.full([], MAX_SCREENED, tl.float64)
     if HAS_CONSTANT:  # it is rounded and cut, and two additions are rounded
         largest = tl.load(largest_square_ptr) * scale
@@ -273,7 +273,7 @@ def decide_tiles(
     num_listed,
     list_length,
     num_steps,
-    num_sixteens,
+    num_aligned,
     num_queries,
     HAS_CONSTANT: tl.constexpr,
     NUM_GROUPS: tl.constexpr,
@@ -299,13 +299,13 @@ def decide_tiles(
     )
     if num_rows == 0:
         return
-    first_column = tl.multiple_of(first_column, SIXTEEN)
+    first_column = tl.multiple_of(first_column, ALIGNMENT)
     at_M = tl.arange(0, TILE_ROWS)
     is_row_M = at_M < num_rows
     row_M = first + tl.where(is_row_M, at_M, 0)
     if not EVERY:
         row_M = tl.load(row_ptr + first + at_M, mask=is_row_M, other=0)
-    width, length = num_steps * TILE_DEPTH, num_sixteens.to(tl.int64) * SIXTEEN
+    width, length = num_steps * TILE_DEPTH, num_aligned.to(tl.int64) * ALIGNMENT
     query_M = query_ptr + row_M.to(tl.int64) * width
     column_N = first_column + tl.arange(0, TILE_COLUMNS)
     is_column_N = column_N < end_column
