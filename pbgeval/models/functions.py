@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pbgeval.errors import EvalError, ScorerError, raise_first
 from pbgeval.notation import Side, T
-from pbgeval.scoring.block_scorer import checked_scores
+from pbgeval.scoring.block_scorer import check_mode, checked_scores
 from pbgeval.storage.text import one_line
 
 CELLS_PER_CALL = 1 << 17  # scores asked for at a time: a function of vectors makes an array of so many times D numbers
@@ -56,6 +56,11 @@ class ByFunction:
     def __name__(self) -> str:
         """What messages call it: as the function."""
         return _name(self.source)
+
+    @property
+    def module(self) -> torch.nn.Module | None:
+        """The torch module that scores; None: a plain function does."""
+        return _module_of(self.source)
 
 
 @frozen(eq=False)
@@ -337,11 +342,18 @@ def side_scorer(
 
 
 def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  # noqa: ANN401 - any callable
-    is_module = isinstance(score, torch.nn.Module)
-    if is_module and score.training:
-        raise ScorerError(f"{_name(score)}: the module is in training mode; call model.eval()")
-    tensors = [*score.parameters(), *score.buffers()] if is_module and device is None else []
+    module = _module_of(score)
+    check_mode(module, _name(score))
+    tensors = [] if module is None or device is not None else [*module.parameters(), *module.buffers()]
     return tensors[0].device if tensors else torch.device(device or "cpu")
+
+
+def _module_of(score: Any) -> torch.nn.Module | None:  # noqa: ANN401 - any callable
+    """Return the module that a callable is or is a method of; None: a plain function."""
+    if isinstance(score, _BothSides):
+        return score.module
+    owner = getattr(score, "__self__", score)
+    return owner if isinstance(owner, torch.nn.Module) else None
 
 
 def _name(score: Any) -> str:  # noqa: ANN401 - any callable

@@ -35,7 +35,9 @@ from pbgeval.scoring.block_scorer import (
     Scorer,
     ScorerComparator,
     ScorerRelation,
+    check_mode,
     device_of,
+    module_of,
     name_of,
     scorer_state,
     takes_time,
@@ -117,9 +119,16 @@ class ScoredModel:
         return self._relation
 
     def embeddings(self, entity_type: str, partition: int) -> Tensor:
-        """Return the number of each entity, float64 (N, 1)."""
+        """Return the number of each entity, float64 (N, 1).
+
+        Each measurement begins with it, so the training may have changed the model since the last one.
+
+        Raises:
+            ScorerError: a module in training mode.
+        """
+        check_mode(module_of(self.scorer), name_of(self.scorer), " before `watch`, and again at its end")
         if isinstance(self.scorer, RowScorer):
-            self.scorer.forget()  # training has changed the model since
+            self.scorer.forget()
         return torch.arange(self.scorer.num_entities, dtype=torch.float64, device=device_of(self.scorer)).unsqueeze(1)
 
     def operator_parameters(self, relation: int, side: Side) -> Mapping[str, Tensor]:
@@ -184,6 +193,7 @@ def measure(
     Raises:
         UnrankableError: the model has diverged.
         DataError: ids out of range, tables or parameters that do not fit the schema.
+        ScorerError: a module in training mode.
     """
     tables = _tables(protocol, bucket, model)
     _check_ids(protocol.schema, edges, bucket, tables)

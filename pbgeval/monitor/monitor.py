@@ -310,6 +310,7 @@ class Monitor:
         Raises:
             ConfigError: the bucket has not been split.
             DataError: the model's tensors do not fit the schema or the edges.
+            ScorerError: at the beginning or the end, the model is a module in training mode.
         """
         key, place = PassKey(epoch, edge_path, edge_chunk), _bucket(bucket)
         if not self.is_on:

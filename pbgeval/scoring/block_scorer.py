@@ -108,6 +108,22 @@ def takes_time(scorer: object) -> bool:
     return bool(getattr(scorer, "takes_time", False))
 
 
+def module_of(scorer: object) -> torch.nn.Module | None:
+    """Return the torch module behind a scorer: itself, or its attribute `module`; None: there is none."""
+    found = scorer if isinstance(scorer, torch.nn.Module) else getattr(scorer, "module", None)
+    return found if isinstance(found, torch.nn.Module) else None
+
+
+def check_mode(module: torch.nn.Module | None, name: str, when: str = "") -> None:
+    """Refuse a module whose scores depend on dropout or on the batch.
+
+    Raises:
+        ScorerError: it is in training mode.
+    """
+    if module is not None and module.training:
+        raise ScorerError(f"{name}: the module is in training mode; call model.eval(){when}")
+
+
 def name_of(scorer: Scorer) -> str:
     """Return the name of a scorer for messages: the user's function, or its method."""
     return str(getattr(scorer, "__name__", f"{type(scorer).__name__}.scores"))

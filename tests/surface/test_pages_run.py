@@ -360,10 +360,21 @@ def metrics(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     assert names["metrics"]["optimistic.mrr"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
 
 
+class DotModel(torch.nn.Module):
+    """A module of users and items."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entities = torch.nn.Embedding(200, 4)
+
+    def forward(self, lhs: torch.Tensor, rel: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
+        return (self.entities(lhs) * self.entities(rhs)).sum(-1)
+
+
 @given("docs/monitor.md")
 def monitor(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     write_records(Path("checkpoint"), num_passes=3, metrics={"mrr": 0.25, "r10": 0.5})
-    yield trained_names() | {"train_all": watch_a_training}
+    yield trained_names() | {"train_all": watch_a_training, "model": DotModel()}
     assert list(Path("run", "events").iterdir())
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, edge_scorer, side_scorer
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, batch_scorer, edge_scorer, side_scorer
 from pbgeval.errors import ScorerError
 from pbgeval.monitor.measure import ScoredModel
 from pbgeval.monitor.records import read_history
@@ -98,3 +98,46 @@ def test_a_scorer_that_takes_times_is_refused() -> None:
     scorer = edge_scorer(lambda lhs, rel, rhs, time: lhs + time, num_entities=3, num_relations=1, takes_time=True)
     with pytest.raises(ScorerError, match="the scorer takes times, but a monitor's edges have none"):
         ScoredModel(scorer)
+
+
+class Dropped(torch.nn.Module):
+    """A module with dropout, in the three forms of scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entities = torch.nn.Embedding(NUM_ENTITIES, 6)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+        return (self.dropout(self.entities(lhs)) * self.entities(rhs)).sum(-1)
+
+    def score_batch(self, edges: Tensor) -> tuple[Tensor, Tensor]:
+        head, tail = (self.dropout(self.entities(edges[:, column])) for column in (0, 2))
+        return tail @ self.entities.weight.T, head @ self.entities.weight.T
+
+    def score_side(self, hidden: Side, edges: Tensor) -> Tensor:
+        return hidden.pick(*self.score_batch(edges))
+
+
+SCORERS_OF_MODULES = {
+    "module": lambda of, **sizes: edge_scorer(of, **sizes),
+    "batches": lambda of, **sizes: batch_scorer(of.score_batch, **sizes),
+    "sides": lambda of, **sizes: side_scorer(of.score_side, **sizes),
+}
+
+
+@pytest.mark.parametrize("form", SCORERS_OF_MODULES)
+def test_a_module_in_training_mode_is_refused_at_both_measurements(form: str) -> None:
+    module = Dropped().eval()
+    scorer = SCORERS_OF_MODULES[form](module, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS)
+    model = ScoredModel(scorer)
+    monitor = Monitor(model.schema(), eval_fraction=0.4, eval_num_batch_negs=5, eval_num_uniform_negs=0)
+    monitor.split(edges(), BUCKET)
+    with monitor.watch(0, BUCKET, model):
+        module.train()
+        module.eval()
+    refused = r"the module is in training mode; call model\.eval\(\) before `watch`, and again at its end$"
+    with pytest.raises(ScorerError, match=refused), monitor.watch(1, BUCKET, model):
+        module.train()
+    with pytest.raises(ScorerError, match=refused), monitor.watch(1, BUCKET, model):
+        pytest.fail("the training began")  # the module is still in training mode
