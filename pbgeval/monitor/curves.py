@@ -21,10 +21,12 @@ from pbgeval.monitor.records import (
     PassKey,
     Values,
     Verdict,
+    VisitDetails,
     VisitRecord,
     read_history,
 )
 from pbgeval.notation import Bucket
+from pbgeval.stats.rank_types import RankType
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> whether training overfits to buckets, pass by pass.
 
@@ -34,7 +36,6 @@ def judge_history(history: History) -> dict[PassKey, Judgement]:
     test = GapTest()
     return {
         key: test.judge(
-            # PBG's name of the metric; records of both have it.
             {(key.edge_path, key.edge_chunk, of): visit for of, visit in _bucket_visits(of_pass, "mrr").items()}
         )
         for key, of_pass in history.passes_of_visits.items()
@@ -43,16 +44,30 @@ def judge_history(history: History) -> dict[PassKey, Judgement]:
 
 def _bucket_visits(visits: Iterable[VisitRecord], metric: str) -> dict[Bucket, BucketVisit]:
     """Return a metric of held-out edges before and after the visits of a pass, where it was measured."""
-    measured = (
-        (visit.bucket, visit.after.count, visit.before.metrics.get(metric), visit.after.metrics.get(metric))
-        for visit in visits
-        if visit.before is not None and visit.after is not None
-    )
-    return {
-        bucket: BucketVisit(2 * count, float(before), float(after))
-        for bucket, count, before, after in measured
-        if before is not None and after is not None
-    }
+    measured = {}
+    for visit in visits:
+        if visit.before is None or visit.after is None:
+            continue
+        before, after = visit.before.metrics.get(metric), visit.after.metrics.get(metric)
+        if visit.details is not None and metric in PBG_NAMES:  # PBG's names stand for pessimistic ranks
+            headline = _headline(visit.details)
+            before = _of_both(visit.details.before, metric, headline, before)
+            after = _of_both(visit.details.after, metric, headline, after)
+        if before is not None and after is not None:
+            measured[visit.bucket] = BucketVisit(2 * visit.after.count, float(before), float(after))
+    return measured
+
+
+def _headline(details: VisitDetails | PassDetails) -> str:
+    """Return the monitor's rank type, which its differences have."""
+    return next(filter(None, (split(key).rank_type for key in details.gap)), RankType.PESSIMISTIC.value)
+
+
+def _of_both(values: Values, metric: str, headline: str, default: float | None = None) -> float | None:
+    """Return the figure of both sides that PBG's name means."""
+    name = f"{headline}.{PBG_NAMES[metric]}" if metric in PBG_NAMES else metric
+    value = values.get(f"both.{name}", default)
+    return None if value is None else float(value)
 
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> the curves that `kgeval-dist monitor` draws.
@@ -236,16 +251,17 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
         details = (None if record is None else record.details) or PassDetails(
             verdict=verdicts.get(key, "needs_3_visits")
         )
+        headline = _headline(details)
         rows.append(
             PassRow(
                 key,
                 _mean([(visit.num_queries, visit.before) for visit in of_buckets.values()]),
                 _mean([(visit.num_queries, visit.after) for visit in of_buckets.values()]),
-                _of_both(details.training or {}, metric),
-                _of_both({name: of.standard_error for name, of in details.gap.items()}, metric),
+                _of_both(details.training or {}, metric, headline),
+                _of_both({name: of.standard_error for name, of in details.gap.items()}, metric, headline),
                 details.verdict,
                 sum(visit.details is not None and visit.details.diverged for visit in visits),
-                _of_both({name: of.standard_error for name, of in details.generalization.items()}, metric),
+                _of_both({name: of.standard_error for name, of in details.generalization.items()}, metric, headline),
                 is_finished=record is not None or not any(visit.details for visit in visits),
             )
         )
@@ -265,16 +281,6 @@ def _mean(values: Sequence[tuple[int, float]]) -> float | None:
     """Average over queries: a bucket counts as much as it has of them."""
     total = sum(count for count, _ in values)
     return sum(count * value for count, value in values) / total if total else None
-
-
-def _of_both(values: Values, metric: str) -> float | None:
-    """Return the figure of PBG's name (of pessimistic ranks), or of the rank type that there is."""
-    keys = (
-        [f"both.{kind}.{PBG_NAMES.get(metric)}" for kind in ("pessimistic", "realistic", "optimistic")]
-        if metric in PBG_NAMES
-        else [metric, f"both.{metric}"]
-    )
-    return next((float(value) for value in map(values.get, keys) if value is not None), None)
 
 
 def read_curves(records: Path, metric: str, warn: Callable[[str], None]) -> Curves:

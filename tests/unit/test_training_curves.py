@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import NormalDist
 from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 from attrs import evolve
 
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import DataError
-from pbgeval.monitor.curves import Curves, PassRow, curves_of
+from pbgeval.monitor.curves import Curves, PassRow, curves_of, read_curves
 from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.records import (
+    PBG_NAMES,
     Estimate,
     History,
     PassDetails,
@@ -77,6 +81,31 @@ def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
         "bucket_overfitting",
     )
     assert row.generalization == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("pbg_semantics", [False, True])
+def test_curves_of_tied_ranks_are_of_the_headline_as_end_pass_prints(tmp_path: Path, pbg_semantics: bool) -> None:
+    source = torch.Generator().manual_seed(3)
+    table_ND = torch.randint(-1, 2, (40, 4), generator=source).float()  # many scores tie
+    schema = ModelSchema([MonitoredRelation("all", "all", "all")], {"all": 1}, "dot")
+    monitor = Monitor(schema, tmp_path, eval_fraction=0.4, pbg_semantics=pbg_semantics)
+    monitor.split(torch.randint(40, (300, 3), generator=source) * torch.tensor([1, 0, 1]), (0, 0))
+    with monitor.watch(0, (0, 0), ModelTensors({("all", 0): table_ND})):
+        table_ND[:, 0] += 1
+    printed = monitor.end_pass(0)
+
+    assert printed is not None
+    assert printed.details is not None
+    ranks = [printed.details.after[f"both.{of}.mean_reciprocal_rank"] for of in ("realistic", "pessimistic")]
+    assert ranks[0] != ranks[1]
+    for metric in ("mrr", "pos_rank", "r10"):
+        name = f"both.{'pessimistic' if pbg_semantics else 'realistic'}.{PBG_NAMES[metric]}"
+        [row] = read_curves(tmp_path, metric, pytest.fail).passes
+        assert (row.before, row.after, row.training) == pytest.approx(
+            tuple(of[name] for of in (printed.details.before, printed.details.after, printed.details.training or {}))
+        )
+    [row] = read_curves(tmp_path, "mrr", pytest.fail).passes
+    assert f"{row.before:.4f} before and {row.after:.4f} after" in str(printed)
 
 
 def test_a_pass_that_was_interrupted_is_not_the_best() -> None:
