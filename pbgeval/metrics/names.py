@@ -107,6 +107,9 @@ def resolve(name: str, headline: str, keys: Collection[str]) -> str:
     for key in (parsed.key, f"{parsed.side}.{word}_at_{k}"):
         if key in keys:
             return key
+    metric, dot, last = name.rpartition(".")
+    if dot and last == "standard_error":
+        raise UnknownMetricError(f"no metric '{name}' here; errors are in report.standard_errors['{metric}']")
     advice = nearest_names(name, parsed, keys)
     cutoff = _CUTOFF.fullmatch(parsed.metric)
     if parsed.metric == "loss":

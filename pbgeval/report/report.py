@@ -252,16 +252,16 @@ class Report(Result):
         return dict(self.document["intervals"])
 
     @property
-    def standard_errors(self) -> Mapping[str, float]:
-        """Standard errors over draws of the test edges; of a sample of edges, those of the estimates.
+    def standard_errors(self) -> Figures:
+        """Standard errors by metric, over draws of the test edges; of a sample of edges, those of the estimates.
 
         Edges are drawn independently of each other, but queries of one key, and of one edge, depend on each other.
 
         Examples:
-            >>> 0 < report.standard_errors["both.realistic.mean_reciprocal_rank"] < report["mrr"]
+            >>> 0 < report.standard_errors["mrr"] < report["mrr"]
             True
         """
-        return errors_of(self.document)
+        return Figures(errors_of(self.document), self.document["headline"], "Standard errors")
 
     @property
     def tables(self) -> tuple[str, ...]:

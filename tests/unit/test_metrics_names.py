@@ -57,6 +57,7 @@ def test_a_key_is_its_own_name_and_a_bare_name_has_the_rank_type_of_the_headline
         ("left.mrr", r"^no metric 'left.mrr' here; kgeval-dist metrics lists them$"),
         ("hits_at_11", "add 11 to hits_at; nearest: .*hits_at_1"),
         ("loss", "set compute_loss = True"),
+        ("mrr.standard_error", r"^no metric 'mrr.standard_error' here; errors are in report.standard_errors\['mrr'\]$"),
         *((name, f"no metric '{name}'") for name in ("", "head", "head.best", ".", "relation.mrr")),
     ],
 )
