@@ -311,7 +311,8 @@ def code_of_file(source: Path, code: bytes, purpose: str) -> Iterator[types.Modu
         # Signals of an operator or a scheduler pass; any other exception is the file's own.
         if isinstance(error, KeyboardInterrupt) or type(error).__module__.startswith("pbgeval.cluster."):
             raise
-        raise ConfigError(f"{_place(error, source)}: {_describe(error)}") from error
+        advice = _other_folder(error, source, purpose)
+        raise ConfigError(f"{_place(error, source)}: {_describe(error)}{advice}") from error
     finally:
         sys.dont_write_bytecode = write_bytecode
         if str(source.parent) in sys.path:
@@ -331,6 +332,15 @@ def _place(error: BaseException, source: Path) -> str:
         return f"{Path(str(error.filename)).name}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_in(frame.filename, source.parent)]
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else source.name
+
+
+def _other_folder(error: BaseException, source: Path, purpose: str) -> str:
+    """Return which folder to run in if a relative path that was not found is a file beside the config."""
+    name = error.filename if isinstance(error, FileNotFoundError) else None
+    if not isinstance(name, str) or os.path.isabs(name) or not (source.parent / name).exists():
+        return ""
+    folder = os.path.relpath(source.parent)
+    return f"; the {purpose} reads files relative to the working directory: run it in {folder}"
 
 
 def _describe(error: BaseException) -> str:

@@ -283,6 +283,19 @@ def test_a_fault_in_a_neighbour_is_placed_there(folder: Path, text: str, fault: 
     assert faults_of(write(folder / "eval.py", "import broken\n")) == (fault,)
 
 
+@pytest.mark.parametrize(("name", "advised"), [("types.tsv", True), ("absent.tsv", False)])
+def test_a_path_beside_a_config_names_the_folder_to_run_in(
+    folder: Path, name: str, advised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "types.tsv").write_text("")
+    path = write(folder / "eval.py", f"open({name!r})\n")
+    monkeypatch.chdir(folder.parent)
+
+    advice = f"; the config reads files relative to the working directory: run it in {folder.name}"
+    missing = f"eval.py:1: FileNotFoundError: [Errno 2] No such file or directory: {name!r}"
+    assert faults_of(path) == (missing + advice * advised,)
+
+
 def test_a_file_that_changed_is_read_anew(folder: Path) -> None:
     for dimension in (8, 6):
         path = write(folder / "eval.py", THEIRS.replace("'dimension': 8", f"'dimension': {dimension}"))
