@@ -90,9 +90,15 @@ def default_of(spec: attrs.Attribute[Any]) -> object:
     return spec.default if factory is None else factory()
 
 
+# What arguments of Python functions are called in a config.
+_OF_ARGUMENTS = {"labels": "dictionary_path", "test": "edge_paths", "known": "filter_paths", "train": "train_paths"}
+
+
 def unknown_key(key: object, known: Iterable[str]) -> str:
     """Return the message for an unknown key; it names the nearest known one."""
     names = sorted(known)
+    if (meant := _OF_ARGUMENTS.get(str(key))) in names:
+        return f"unknown key; did you mean {meant!r}?"
     # Old PBG configs have keys in mixedCase.
     snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(key)).lower()
     if snake_case in TRAINING_KEYS:

@@ -160,8 +160,8 @@ def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Pat
         (
             ("a", "has", "b"),
             "edges.tsv has names, but the model folder {0} has no relations.tsv and no entities.tsv, so only row "
-            "numbers are known; add these files (one label per line, in the order of the rows), or use numbers "
-            "({0}/r.npy has 2 rows: ids 0 to 1)",
+            "numbers are known; add these files (one label per line, in the order of the rows), or set dictionary_path "
+            "to a folder with them, or use numbers ({0}/r.npy has 2 rows: ids 0 to 1)",
         ),
     ],
 )

@@ -120,6 +120,8 @@ def test_paths_of_overrides_start_in_the_working_directory(
 FAULTS = [
     (["num_batch_neg=3"], ["unknown key; did you mean 'num_batch_negs'?"]),
     (["nothing"], ["expected KEY=VALUE, for example -p candidates=all"]),
+    (["labels=names"], ["unknown key; did you mean 'dictionary_path'?"]),
+    (["known=valid"], ["unknown key; did you mean 'filter_paths'?"]),
     (["name=x"], ["unknown key; kgeval-dist --help-config lists all keys"]),
     (["batch_size=many"], ["expected an int, got 'many' (str)"]),
     (["batch_size=1.5"], ["expected an int, got '1.5' (str)"]),
