@@ -92,6 +92,8 @@ class RunPlan:
     memory_bytes: int = 0  # of a worker
     read_bytes: int = 0
     estimate: TimeEstimate | None = None  # None: not measured
+    has_sampled_lists: bool = False  # a draw of the true entity or a short chunk leaves fewer candidates
+    leaves_out_known: bool = False
 
     @property
     def is_small(self) -> bool:
@@ -108,13 +110,16 @@ class RunPlan:
         """Return (what, value) of each line of a table."""
         fewest, most = self.limits
         each = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+        fewer = ", less known answers" * self.leaves_out_known
+        if self.has_sampled_lists:
+            each, fewer = f"up to {most:,}", ""
         told = "a few seconds" if self.is_small else "not estimated"
         if self.estimate is not None:
             one = self.estimate
             told = f"about {_duration(one.seconds)} ({_duration(one.fewest)} to {_duration(one.most)})"
         return [
             ("edges", f"{self.bound}{self.num_edges:,} ({plural(self.num_queries, 'query', 'queries')})"),
-            ("candidates", f"{each} per query"),
+            ("candidates", f"{each} per query{fewer}"),
             ("workers", f"{self.num_workers}"),
             ("memory", f"about {_size(self.memory_bytes)} per worker"),
             ("to read", f"about {_size(self.read_bytes)}"),
@@ -166,6 +171,8 @@ def plan_of(
         bound,
         num_workers,
         load.num_cells * widest / speed,
+        has_sampled_lists=CandidatePolicy.SAMPLED.value in inputs.candidates,
+        leaves_out_known=protocol.filtered,
     )
     if briefly and plan.is_small:
         return plan
@@ -403,13 +410,15 @@ class Workload:
         for _, bucket, file in inputs.files:
             edges[bucket] += file.num_edges
         num_cells, lengths = 0.0, set()
+        lists = protocol.lists
+        longest_list = lists.longest_list + (not lists.num_batch_negs)  # the true entity; a batch has it already
         for bucket, num_edges in edges.items():
             for side in protocol.sides:
                 if side is Side.REL:
                     of_kinds = [inputs.num_relations] * len(kinds)
                 else:
                     of_kinds = [
-                        protocol.lists.longest_list
+                        longest_list
                         if is_sampled
                         else _num_candidates(inputs, protocol, name, inputs.partition_of(name, side, bucket))
                         for lhs, rhs, is_sampled in kinds
