@@ -305,6 +305,9 @@ def train(
         for epoch in range(1, training.epochs + 1):
             told = watched_epoch(monitor, epoch, model, graph, optimizer, generator)
             tell(f"epoch {epoch:2d} of {training.epochs}: {told}, {time.perf_counter() - start:.1f} s")
+        if monitor.is_on and training.epochs:
+            num_negs = CHUNK_SIZE + NUM_UNIFORM_NEGS
+            tell(f"these MRRs are against {num_negs} sampled candidates; against all entities, the MRR is lower")
         save(model, graph, output / "checkpoint", version=training.epochs)
 
 
