@@ -19,7 +19,7 @@ from pbgeval.report.comparison import (
     relations_to_show,
 )
 from pbgeval.report.comparison_charts import difference_chart
-from pbgeval.report.conditions import settings_of, tags_of
+from pbgeval.report.conditions import tags_of
 from pbgeval.report.figures import LARGE, name_of, rounded, short_title
 from pbgeval.report.many_runs import ManyRuns, diagram_of, equals_of_best, many_tables, many_tiles
 from pbgeval.report.page import Page, Section
@@ -73,10 +73,9 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _names(*reports: Report) -> list[str]:
-    """Return the models, where they tell the runs apart; a scorer's class does not."""
+    """Return the models, where they tell the runs apart."""
     names = [name_of(report).partition(" on ")[0] for report in reports]
-    is_scorer = any(settings_of(report.document).get("comparator") == "scorer" for report in reports)
-    return [] if is_scorer or len({*names}) < len(names) else names
+    return [] if len({*names}) < len(names) else names
 
 
 def _provenance(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Section:

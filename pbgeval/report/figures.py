@@ -15,6 +15,7 @@ from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.report.conditions import interval_name, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
+from pbgeval.results.output import IMPORTED
 from pbgeval.results.result import Result, errors_of
 from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.row_files import KEPT_EDGES
@@ -543,7 +544,7 @@ def _model_name(report: Result) -> str:
     settings = provenance.get("settings") or {}
     operators = sorted({of["operator"] for of in settings.get("relations", ())})
     if settings.get("comparator") == "scorer":
-        return str(provenance["data"]["model"]["scorer"])
+        return str(report.run.get("model") or provenance["data"]["model"]["scorer"])
     names = " and ".join(_MODELS.get(name, name) for name in operators)
     return names if len(operators) <= 2 else f"Model with {len(operators)} operators"
 
@@ -560,10 +561,12 @@ def model_of(report: Result) -> str:
 def name_of(report: Result) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
     paths = [path for path in report.run.get("edge_paths") or () if not path.endswith(KEPT_EDGES)]
-    folders = dict.fromkeys(os.path.normpath(Path(report.path or "", path).absolute().parent) for path in paths)
+    parents = [Path(os.path.normpath(Path(report.path or "", path).absolute())).parent for path in paths]
+    # The folder of an imported file is called by a digest.
+    folders = dict.fromkeys(parent.name for parent in parents if parent.parent.name != IMPORTED)
     splits = [of["path"].removeprefix("edges_") for of in report.document.get("edge_paths") or ()]
-    data = ", ".join([*map(os.path.basename, folders), *splits])
-    return clipped((" on " if folders else ", ").join(filter(None, [_model_name(report), data])))
+    data = ", ".join([*folders, *splits])
+    return clipped(" on ".join(filter(None, [_model_name(report), data])))
 
 
 def tiles_of(report: Result) -> list[Tile]:

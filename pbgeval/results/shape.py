@@ -111,7 +111,7 @@ SO_FAR = Keys(_RESULT, _SECTIONS)
 FROM_LISTS = Keys({**_RESULT, "diagnostics": _SECTIONS["diagnostics"]}, _SECTIONS)  # the edges are in a file
 FINISHED = Keys({**FROM_LISTS.required, "edge_paths": _SECTIONS["edge_paths"]}, _SECTIONS)
 
-RUN = Keys(optional={"model_path": TEXT, "edge_paths": Items(TEXT), "started": TEXT, "version": TEXT})
+RUN = Keys(optional={"model": TEXT, "model_path": TEXT, "edge_paths": Items(TEXT), "started": TEXT, "version": TEXT})
 
 
 def shape_of(document: Mapping[str, Any]) -> Keys:

@@ -129,6 +129,11 @@ def name_of(scorer: Scorer) -> str:
     return str(getattr(scorer, "__name__", f"{type(scorer).__name__}.scores"))
 
 
+def title_of_scorer(scorer: Scorer) -> str:
+    """Return what a report calls the model: the user's function, or the class of its module or scorer."""
+    return str(getattr(scorer, "__name__", type(scorer).__name__))
+
+
 @define(eq=False)
 class ScorerComparator:
     """A model that replaces a comparator: it scores rows that hold numbers."""

@@ -40,7 +40,14 @@ from pbgeval.progress import Observer
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.results.document import ReportContext, make_result
 from pbgeval.results.result import Result
-from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
+from pbgeval.scoring.block_scorer import (
+    CONSISTENT,
+    INCONSISTENT,
+    ScorerRelation,
+    device_of,
+    scorer_state,
+    title_of_scorer,
+)
 from pbgeval.scoring.full_precision import CallerSettings, full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.objects import read_object_folder
@@ -345,6 +352,7 @@ def _result(
         **({"open_candidates": decided} if is_exact else {}),
         **({} if reason is None else {"why_not_exact": reason}),
         **({"edge_paths": _edge_paths_from_output(work)} if protocol.saves_ranks else {}),
+        **({} if work.inputs.scorer is None else {"model": title_of_scorer(work.inputs.scorer)}),
         **({"model_path": model[0]} if model else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),

@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import pytest
 from attrs import frozen
+from torch import Tensor
 
 import pbgeval
 from pbgeval.config.explain import explained_keys
@@ -80,7 +81,15 @@ def test_the_pages_name_every_key_and_every_command() -> None:
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Output directories of runs that together write every file and every key."""
-    return every_output(tmp_path_factory.mktemp("case"))
+    root = tmp_path_factory.mktemp("case")
+    found = every_output(root)
+
+    def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+        return -(lhs + rel + 1 - rhs).abs().float()
+
+    model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
+    pbgeval.evaluate_triples(model, [(0, 0, 1)], output=root / "scorer")
+    return found | {"scorer": root / "scorer"}
 
 
 def tree_of(parts: tuple[Part, ...]) -> dict[str, Any]:

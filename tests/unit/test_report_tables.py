@@ -98,7 +98,8 @@ def test_a_figure_is_rounded_to_its_error(value: float, error: float, text: str)
     [
         (["complex_diagonal"], "dot", ["../wn18/edges_test"], ["edges_test"], "ComplEx on wn18, test"),
         (["translation"], "l2", ["data/valid", "data/test"], ["valid", "test"], "TransE on data, valid, test"),
-        (["none", "linear"], "dot", [], ["edges"], "RESCAL and none, edges"),
+        (["diagonal"], "dot", ["imported/44ce7ec89fc6e27a/test.tsv"], ["test.tsv"], "DistMult on test.tsv"),
+        (["none", "linear"], "dot", [], ["edges"], "RESCAL and none on edges"),
         (
             ["none", "linear", "diagonal"],
             "dot",
@@ -106,16 +107,17 @@ def test_a_figure_is_rounded_to_its_error(value: float, error: float, text: str)
             ["edges"],
             "Model with 3 operators on fb, edges",
         ),
-        (["none"], "scorer", [], ["test"], "EdgeScorer, test"),
+        (["none"], "scorer", [], ["test"], "DistMult on test"),
     ],
 )
 def test_a_title_has_the_model_the_data_set_and_the_split(
     operators: list[str], comparator: str, edge_paths: list[str], splits: list[str], name: str, tmp_path: Path
 ) -> None:
     settings = {"relations": [{"operator": of} for of in operators], "comparator": comparator}
-    provenance = {"settings": settings, "data": {"model": {"scorer": "EdgeScorer"}}}
+    provenance = {"settings": settings, "data": {"model": {"scorer": "EdgeFunctionScorer"}}}
     document = {"provenance": provenance, "edge_paths": [{"path": path} for path in splits]}
-    assert name_of(Report(document, run={"edge_paths": edge_paths}, path=tmp_path / "output")) == name
+    run = {"edge_paths": edge_paths, "model": "DistMult"}
+    assert name_of(Report(document, run=run, path=tmp_path / "output")) == name
 
 
 def test_a_column_that_tells_nothing_is_left_out() -> None:
