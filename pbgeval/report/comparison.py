@@ -10,6 +10,7 @@ from attrs import asdict, frozen
 
 from pbgeval.metrics.names import UnknownMetricError, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm
+from pbgeval.metrics.student import ERROR_RATE
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
 from pbgeval.report.paired_runs import Asked, PairedRuns
 from pbgeval.report.tables import (
@@ -190,6 +191,12 @@ def _relations(pair: PairedRuns, groups: Sequence[GroupDifferences]) -> tuple[Re
 MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
 MIN_P = 1e-4  # smaller ones are written as below this
 _COLUMNS = ("A", "B", "B − A", "95% interval")
+MEANING_OF_P = (
+    "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
+    f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not corrected. "
+    f"{UNDEFINED}: too few queries for an interval.",
+    "Figures are of these runs; retrained models may differ.",
+)
 
 
 def comparison_tables(comparison: Comparison) -> list[DataTable]:
@@ -197,6 +204,8 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     decimals = decimals_of_table(comparison.differences)
     lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
     told = [f"Lower is better for {' and '.join(lower)}."] if lower else []
+    if comparison.differences:
+        told = [sentence_of_two(comparison, "AB"), *told, "p is not corrected.", *MEANING_OF_P]
     tables = [
         DataTable(
             f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} "
@@ -260,6 +269,58 @@ def difference_tiles(comparison: Comparison) -> list[Tile]:
         title = short_title(f"both.{of.metric}") + (" (lower is better)" if of.direction < 0 else "")
         tiles.append(Tile(title, difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))
     return tiles
+
+
+def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
+    """Return which run is better in MRR, or in the first metric, and what the other metrics say.
+
+    Args:
+        comparison: of A and B.
+        names: of A and of B.
+    """
+    if not comparison.differences:
+        return ""
+    main = _main(comparison.differences)
+    a, b, *_ = cells_of(main, decimals_of_table([main]))
+    is_b = _gain(main) > 0
+    if not main.is_significant:
+        told = [f"{names[0]} and {names[1]} do not differ significantly in {_title(main)} ({a} and {b})"]
+    elif is_b:
+        told = [f"{names[1]} is significantly better than {names[0]} in {_title(main)} ({b} against {a})"]
+    else:
+        told = [f"{names[0]} is significantly better than {names[1]} in {_title(main)} ({a} against {b})"]
+    others = [of for of in comparison.differences if of is not main]
+    agree = [of for of in others if of.is_significant and main.is_significant and (_gain(of) > 0) == is_b]
+    apart = [of for of in others if of.is_significant and of not in agree]
+    for is_of_b in (True, False):
+        found = [of for of in apart if (_gain(of) > 0) == is_of_b]
+        told += [f"{names[is_of_b]} is significantly better in {_titles(found)}"] if found else []
+    told += [f"also in {_titles(agree)}"] if agree else []
+    open_ones = [of for of in others if not of.is_significant]
+    told += [f"no significant difference in {_titles(open_ones)}"] if open_ones and main.is_significant else []
+    return f"{'; '.join(told)}."
+
+
+def _gain(of: Difference) -> float:
+    """Return how much better B is."""
+    return of.difference * of.direction
+
+
+def _main(differences: Sequence[Difference]) -> Difference:
+    return next((of for of in differences if of.metric == LARGE[0]), differences[0])
+
+
+def _title(of: Difference) -> str:
+    return short_title(f"both.{of.metric}")
+
+
+def _titles(found: Sequence[Difference]) -> str:
+    return joined([_title(of) for of in found])
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return names as a part of a sentence: a, b and c."""
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
 def decimals_of_table(rows: Sequence[Difference]) -> dict[int, int]:

@@ -7,20 +7,19 @@ from pathlib import Path
 
 from attrs import evolve
 
-from pbgeval.metrics.paired import Difference
-from pbgeval.metrics.student import ERROR_RATE
 from pbgeval.report.charts import Chart
 from pbgeval.report.comparison import (
+    MEANING_OF_P,
     Comparison,
-    cells_of,
     comparison_tables,
-    decimals_of_table,
     difference_tiles,
+    joined,
     relations_to_show,
+    sentence_of_two,
 )
 from pbgeval.report.comparison_charts import difference_chart
 from pbgeval.report.conditions import tags_of
-from pbgeval.report.figures import LARGE, name_of, rounded, short_title
+from pbgeval.report.figures import name_of, rounded, short_title
 from pbgeval.report.many_runs import ManyRuns, diagram_of, equals_of_best, many_tables, many_tiles
 from pbgeval.report.page import Page, Section
 from pbgeval.report.report import Report
@@ -46,13 +45,10 @@ def comparison_page(comparison: Comparison) -> Page:
         f"{comparison.rank_type} ranks",
     ]
     whole, *by_relation = comparison_tables(comparison)
-    note = (
-        "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
-        f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not "
-        "corrected. A dash: too few queries for an interval. Figures are of these runs; retrained models may differ."
-    )
     # Beside the chart is room for one p.
-    whole = evolve(without(whole, ["p"]), title="All metrics", note=" ".join([note, *comparison.told_conditions]))
+    whole = evolve(
+        without(whole, ["p"]), title="All metrics", note=" ".join([*MEANING_OF_P, *comparison.told_conditions])
+    )
     shown: list[DataTable | Chart] = [evolve(whole, wide=("A", "B"))]
     sections = [Section("differences", "Differences between the runs", shown, layout="roomy")]
     for table in by_relation:
@@ -85,58 +81,6 @@ def _provenance(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Se
     note = "".join(f"{name.capitalize()} of all runs: {first[name]}. " for name in shared).rstrip()
     table = DataTable("The runs", columns, rows, note, kinds="l" * len(columns))
     return Section("origin", "Provenance", [without(table, shared)], layout="wide")
-
-
-def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
-    """Return which run is better in MRR, or in the first metric, and what the other metrics say.
-
-    Args:
-        comparison: of A and B.
-        names: of A and of B.
-    """
-    if not comparison.differences:
-        return ""
-    main = _main(comparison.differences)
-    a, b, *_ = cells_of(main, decimals_of_table([main]))
-    is_b = _gain(main) > 0
-    if not main.is_significant:
-        told = [f"{names[0]} and {names[1]} do not differ significantly in {_title(main)} ({a} and {b})"]
-    elif is_b:
-        told = [f"{names[1]} is significantly better than {names[0]} in {_title(main)} ({b} against {a})"]
-    else:
-        told = [f"{names[0]} is significantly better than {names[1]} in {_title(main)} ({a} against {b})"]
-    others = [of for of in comparison.differences if of is not main]
-    agree = [of for of in others if of.is_significant and main.is_significant and (_gain(of) > 0) == is_b]
-    apart = [of for of in others if of.is_significant and of not in agree]
-    for is_of_b in (True, False):
-        found = [of for of in apart if (_gain(of) > 0) == is_of_b]
-        told += [f"{names[is_of_b]} is significantly better in {_titles(found)}"] if found else []
-    told += [f"also in {_titles(agree)}"] if agree else []
-    open_ones = [of for of in others if not of.is_significant]
-    told += [f"no significant difference in {_titles(open_ones)}"] if open_ones and main.is_significant else []
-    return f"{'; '.join(told)}."
-
-
-def _gain(of: Difference) -> float:
-    """Return how much better B is."""
-    return of.difference * of.direction
-
-
-def _main(differences: Sequence[Difference]) -> Difference:
-    return next((of for of in differences if of.metric == LARGE[0]), differences[0])
-
-
-def _title(of: Difference) -> str:
-    return short_title(f"both.{of.metric}")
-
-
-def _titles(found: Sequence[Difference]) -> str:
-    return _joined([_title(of) for of in found])
-
-
-def _joined(names: Sequence[str]) -> str:
-    """Return names as a part of a sentence: a, b and c."""
-    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
 # Any number of runs
@@ -198,7 +142,7 @@ def sentence_of_many(found: ManyRuns) -> str:
         return ""
     title = short_title(f"both.{figure.metric}")
     equal = equals_of_best(found, figure.metric)
-    than = f"not significantly better than {_joined(equal)}" if equal else "significantly better than all others"
+    than = f"not significantly better than {joined(equal)}" if equal else "significantly better than all others"
     told = [f"{best.name} has the best {title} ({rounded(figure.mean, 2 if abs(figure.mean) > 10 else 4)}), {than}"]
     for of in best.figures:
         (other, _), *_ = found.ranked(of.metric)

@@ -17,6 +17,7 @@ from pbgeval import Comparison, Report, compare
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.paired import Difference
 from pbgeval.notation import ENDS, Side
+from pbgeval.report.comparison import MEANING_OF_P
 from pbgeval.report.figures import decimals_of
 from pbgeval.results import saved_run
 from pbgeval.storage.row_files import find_ranks
@@ -382,7 +383,7 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     assert {len(end.partition(".")[2]) for end in figures} == {decimals}
     of_markdown = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(texts["md"].out)]
     assert of_markdown == rows_of_latex(texts["latex"].out)
-    assert not lacking(texts["text"].printed, value, "[bold]a_b|c")
+    assert not lacking(texts["text"].printed, value, "[bold]a_b|c", "differ significantly in", *MEANING_OF_P)
     assert [of["metric"] for of in json.loads((tmp_path / "compare.json").read_text())["differences"]] == ["hits_at_1"]
     assert (filed.out, written.out, (tmp_path / "compare.txt").read_text()) == (
         "compare.json\n",

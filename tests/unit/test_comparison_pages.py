@@ -8,8 +8,7 @@ import pytest
 
 from pbgeval.metrics.paired import Difference
 from pbgeval.report.charts import Axis, Box, Line, bar_labels, line_labels
-from pbgeval.report.comparison import Comparison
-from pbgeval.report.comparison_pages import sentence_of_two
+from pbgeval.report.comparison import Comparison, sentence_of_two
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 
 MRR, RANK = "both.realistic.mean_reciprocal_rank", "both.realistic.mean_rank"
