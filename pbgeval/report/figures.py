@@ -351,16 +351,6 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
     return without(table, others if len(table.columns) > MAX_COLUMNS_PRINTED else ())
 
 
-def candidates_table(title: str, rows: Sequence[Mapping[str, Any]]) -> DataTable:
-    """Return the best candidates of a query."""
-    marks = ("true" if row["is_true"] else "known" if row["known"] else "" for row in rows)
-    cells = [
-        (str(row["place"]), row["candidate"], f"{row['score']:.6g}", mark)
-        for row, mark in zip(rows, marks, strict=True)
-    ]
-    return DataTable(title, ("place", "candidate", "score", "answer"), cells, kinds="rlrl")
-
-
 def capital(text: str) -> str:
     """Return text that begins with a capital letter."""
     return text[:1].upper() + text[1:]

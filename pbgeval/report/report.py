@@ -17,9 +17,10 @@ from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES
 from pbgeval.metrics.names import resolve
 from pbgeval.metrics.registry import Value, metric_key
-from pbgeval.notation import Bucket
+from pbgeval.notation import Bucket, Side
 from pbgeval.report.conditions import warnings_of
-from pbgeval.report.figures import candidates_table, final_table, headline_of, popularity_of, rows_table, topk_of
+from pbgeval.report.figures import final_table, headline_of, popularity_of, rows_table, topk_of
+from pbgeval.report.query_lists import MAX_ANSWERS, answers_told, candidates_table
 from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text
 from pbgeval.results.result import Result, errors_of
 from pbgeval.results.shape import SIDES
@@ -323,9 +324,12 @@ class Report(Result):
         if self.path is None:
             raise OutputError("this report has no folder, so no saved lists; evaluate with save_topk=10 and output=...")
         hidden, known = ("tail", head) if tail is None else ("head", tail)
-        rows = saved_list(self.path, hidden, str(known), relation)[:k]
+        found = saved_list(self.path, hidden, str(known), relation)
+        rows = found.candidates[:k]
         title = f"{head}, {relation}, ?" if tail is None else f"?, {relation}, {tail}"
-        return Table(rows, partial(candidates_table, title, rows))
+        ranks = found.ranks(self, Side.RHS if tail is None else Side.LHS, MAX_ANSWERS)
+        told = answers_told(rows, ranks, len(found.answers), is_filtered=self.document["filter"] == "filtered")
+        return Table(rows, partial(candidates_table, title, rows, told))
 
     def shown(self) -> list[DataTable]:
         """Return the tables that are printed: the headline metrics and the sections that were asked for.

@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 
+from attrs import frozen
+
 from pbgeval.errors import OutputError
-from pbgeval.results.result import Row
+from pbgeval.notation import Side, WorkUnit
+from pbgeval.results.result import Result, Row
+from pbgeval.results.saved_queries import competing_counts
+from pbgeval.results.saved_run import SavedRun, folder_of
+from pbgeval.stats.rank_types import RankType, doubled_rank
+from pbgeval.storage.row_files import find_ranks, query_path
 from pbgeval.storage.text import open_input, reason_of
 from pbgeval.storage.topk import TABLE_COLUMNS, unescaped
 
 
-def saved_list(folder: Path, hidden: str, known: str, relation: str) -> list[Row]:
-    """Return the best candidates of a query, the best first: place, candidate, score, known, is_true.
+@frozen
+class SavedList:
+    """The best candidates of a query. Several evaluated edges may ask it: each of their answers is true."""
 
-    Several evaluated edges may ask this query: each of their answers is true.
+    candidates: Sequence[Row]  # the best first: place, candidate, score, known, is_true
+    answers: Mapping[str, tuple[Path, int]]  # and the file of lists and the row of the first edge with this answer
+
+    def ranks(self, result: Result, side: Side, num_answers: int) -> dict[str, tuple[float, int] | None]:
+        """Return the rank of each of the first answers and among how many; None where ranks were not saved.
+
+        Raises:
+            OutputError: the ranks are of another run.
+            StorageError: a file is damaged.
+        """
+        folder = folder_of(result)
+        answers = dict(islice(self.answers.items(), num_answers))
+        if not find_ranks(folder):
+            return dict.fromkeys(answers)
+        run = SavedRun.open(result, None)
+        place_of = {query_path(folder, "topk", *place).with_suffix(".tsv"): place for place in run.ranks}
+        return {
+            name: _rank(run, WorkUnit(*place_of[path], row, row + 1), side) for name, (path, row) in answers.items()
+        }
+
+
+def _rank(run: SavedRun, row: WorkUnit, side: Side) -> tuple[float, int] | None:
+    at, (better, tied, competing, *_) = competing_counts(run, row, side, filtered=run.facts.filtered)
+    if not len(at):
+        return None
+    return float(doubled_rank(better, tied, RankType(run.facts.headline))[0]) / 2, int(competing[0]) + 1
+
+
+def saved_list(folder: Path, hidden: str, known: str, relation: str) -> SavedList:
+    """Return the list of a query, by names.
 
     Args:
         folder: the output directory.
@@ -32,7 +70,8 @@ def saved_list(folder: Path, hidden: str, known: str, relation: str) -> list[Row
         raise OutputError(f"{folder}: no saved lists; evaluate with save_topk=10 and an output folder")
     of_known = "head" if hidden == "tail" else "tail"
     found: list[dict[str, object]] = []
-    true, asked = set(), set()
+    answers: dict[str, tuple[Path, int]] = {}
+    asked = set()
     row = None  # of the edge file, whose list is taken
     for path in files:
         for line in _lines(path):
@@ -42,7 +81,7 @@ def saved_list(folder: Path, hidden: str, known: str, relation: str) -> list[Row
             asked.add(query)
             if query != (known, relation):
                 continue
-            true.add(unescaped(line[hidden]))
+            answers.setdefault(unescaped(line[hidden]), (path, int(line["row"])))
             row = row or (path, line["row"])
             if row == (path, line["row"]):
                 score, is_known = float(line["score"]), line["known"] == "1"
@@ -50,7 +89,7 @@ def saved_list(folder: Path, hidden: str, known: str, relation: str) -> list[Row
                 found.append({"place": int(line["place"]), "candidate": candidate, "score": score, "known": is_known})
     if not found:
         raise OutputError(f"no evaluated edge has {of_known} {known!r} and relation {relation!r}{_hint(asked, known)}")
-    return [{**of, "is_true": of["candidate"] in true} for of in found]
+    return SavedList([{**of, "is_true": of["candidate"] in answers} for of in found], answers)
 
 
 def _hint(asked: set[tuple[str, str]], known: str) -> str:

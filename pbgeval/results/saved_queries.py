@@ -94,7 +94,7 @@ class SavedQueries:
             lists = index.read(tables[-1], run.ranks[place].num_rows)
             for rows in blocks:
                 for side in (side for side in ENDS if side in sides and side in run.facts.sides):
-                    at, counts = _counts(run, rows, side, filtered=index.filtered)
+                    at, counts = competing_counts(run, rows, side, filtered=index.filtered)
                     of_lists = [of[side][rows.start + at] for of in lists]
                     _check_listed(tables[-1], side, rows.start + at, of_lists[0])
                     number_Q, side_Q = np.full_like(at, len(tables) - 1), np.full_like(at, ENDS.index(side))
@@ -133,7 +133,9 @@ class SavedQueries:
             yield SavedQuery(head, relation, tail, candidates)
 
 
-def _counts(run: SavedRun, rows: WorkUnit, side: Side, *, filtered: bool) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+def competing_counts(
+    run: SavedRun, rows: WorkUnit, side: Side, *, filtered: bool
+) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Return which rows were ranked, and their better, tied, competing, known and known better candidates."""
     counts = run.read_counts(rows, side)
     at = np.flatnonzero(counts["num_candidates"] > 0)

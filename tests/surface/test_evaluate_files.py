@@ -101,6 +101,11 @@ def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> 
     assert [row["candidate"] for row in found if row["known"]] == [f"entity {at}" for at in best if at in (2, 7)]
     assert [row["candidate"] for row in found if row["is_true"]] == [f"entity {at}" for at in best if at == 1]
     assert repr(found).splitlines()[0].strip() == "entity 0, relation 0, ?"
+    better = sum(scores[index] > scores[1] for index in range(NUM_ENTITIES) if index not in (1, 2, 7))
+    tied = sum(scores[index] == scores[1] for index in range(NUM_ENTITIES) if index not in (1, 2, 7))
+    rank = f"Answer: entity 1, rank {1 + better + tied / 2:g} of {NUM_ENTITIES - 2}"
+    is_listed = 1 in best
+    assert f"{rank}{'' if is_listed else ' (not in this list)'}. Known answers do not compete." in repr(found)
     assert len(report.top(tail="entity 8", relation="relation 1")) == 5
     with pytest.raises(ValueError, match="give the known entity: head or tail"):
         report.top(relation="relation 0")

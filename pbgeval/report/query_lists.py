@@ -1,0 +1,45 @@
+"""The saved list of a query -> its table, and the answers' ranks below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pbgeval.report.tables import DataTable, clipped
+
+MAX_ANSWERS = 3  # of a query, below its list
+
+
+def answers_told(
+    rows: Sequence[Mapping[str, Any]],
+    ranks: Mapping[str, tuple[float, int] | None],
+    num_answers: int,
+    *,
+    is_filtered: bool,
+) -> str:
+    """Return the answers of a query, with their ranks.
+
+    Args:
+        rows: the candidates that are shown.
+        ranks: the first answers -> rank and among how many, where known.
+        num_answers: how many there are.
+        is_filtered: whether known answers do not compete.
+    """
+    listed = {row["candidate"] for row in rows}
+    told = []
+    for name, rank in ranks.items():
+        place = "" if rank is None else f", rank {rank[0]:,.10g} of {rank[1]:,}"
+        told.append(f"{clipped(name)}{place}{'' if name in listed else ' (not in this list)'}")
+    others = f"; and {num_answers - len(ranks):,} more" if num_answers > len(ranks) else ""
+    first = f"{'Answer' if num_answers == 1 else 'Answers'}: {'; '.join(told)}{others}."
+    return f"{first} Known answers do not compete." if is_filtered else first
+
+
+def candidates_table(title: str, rows: Sequence[Mapping[str, Any]], note: str) -> DataTable:
+    """Return the best candidates of a query."""
+    marks = ("true" if row["is_true"] else "known" if row["known"] else "" for row in rows)
+    cells = [
+        (str(row["place"]), row["candidate"], f"{row['score']:.6g}", mark)
+        for row, mark in zip(rows, marks, strict=True)
+    ]
+    return DataTable(title, ("place", "candidate", "score", "answer"), cells, note, kinds="rlrl")
