@@ -157,7 +157,8 @@ class QueryPage:
             f"The {len(rows)} of {len(weight_Q):,} queries whose 1 / rank differs most",
             ("query", "answer", "rank in A", "rank in B", "best in A", "best in B"),
             rows,
-            note=f"A: {self.labels[0]}\nB: {self.labels[1]}\nBest: the first saved candidate that can win.\n"
+            note=f"A: {self.labels[0]}\nB: {self.labels[1]}\nBest: the first saved candidate that can win. "
+            "–: all saved candidates are known answers.\n"
             f"{self._told_overlap()}",
             kinds="llrrll",
         )

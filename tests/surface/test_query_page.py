@@ -180,6 +180,7 @@ def test_the_table_of_moved_queries_begins_with_the_greatest_change(root: Path) 
     assert pair.overlap.answers is not None
     assert f"in the first 10, both do for {pair.overlap.answers:.0%}." in table.note
     assert f"(rank-biased overlap {pair.overlap.rank_biased:.2f})" in table.note
+    assert "–: all saved candidates are known answers." in table.note
 
 
 def contents(root: Path) -> list[Any]:

@@ -113,7 +113,7 @@
 
   function relationLine({ relation, figures, found, isNamed }, largest) {
     const of = data.relations[relation];
-    const weight = make("span", { class: "figure" }, isPair ? `MRR in all ${signed(figures.weight)}` : `lost ${fixed(figures.weight)}`);
+    const weight = make("span", { class: "figure" }, isPair ? `adds ${signed(figures.weight)} to overall MRR` : `lost ${fixed(figures.weight)}`);
     weight.style.setProperty("--share", `${(100 * Math.abs(figures.weight) / largest).toFixed(1)}%`);
     const mrr = isPair ? `MRR ${fixed(figures.mrr[0])} → ${fixed(figures.mrr[1])}` : `MRR ${fixed(figures.mrr[0])}`;
     const parts = [
