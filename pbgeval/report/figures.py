@@ -31,6 +31,7 @@ MAX_DECIMALS = 8  # of a figure that is rounded to its error
 UNDEFINED = "–"
 ESTIMATED = "± is the standard error."
 OVER_TEST_EDGES = "± is the standard error: how much a figure depends on which edges are in the test set."
+WITHOUT_ERROR = "Without ±: no error is computed, or all queries agree."
 SHOWN_SIDES = ("both", "head", "tail", "relation")  # the columns of a table: a phone shows the first
 
 _GROUPS = {
@@ -71,7 +72,10 @@ def headline_of(document: Mapping[str, Any]) -> DataTable:
         for name, key in headline_rows(metrics, headline)
     ]
     told = ESTIMATED if "sample" in document else OVER_TEST_EDGES
-    notes = [*([told] if any("±" in cell for row in rows for cell in row) else []), *notes_of(document)]
+    figures = [cell for _, *cells in rows for cell in cells if cell != UNDEFINED and " to " not in cell]
+    have_error = ["±" in cell for cell in figures]
+    of_errors = [told, *([] if all(have_error) else [WITHOUT_ERROR])] if any(have_error) else []
+    notes = [*of_errors, *notes_of(document)]
     return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(notes), "headline")
 
 
