@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.report.conditions import interval_name, title_of
+from pbgeval.report.conditions import interval_name, settings_of, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
 from pbgeval.results.output import IMPORTED
@@ -469,10 +469,13 @@ def origin_of(report: Result, meanings: Mapping[str, str]) -> list[DataTable]:
     A setting can change a number. What its key means stands beside the first one of its key.
     """
     provenance = report.document.get("provenance") or {}
-    rows, told = [], ""
+    rows, told, names = [], "", _relation_names(report)
     for name, text in flat(provenance.get("settings")):
-        meaning = meanings.get(name.partition(".")[0], "")
-        rows.append((name, text, "" if meaning == told else meaning))
+        key, _, rest = name.partition(".")
+        relation = names.get(rest.partition(".")[0]) if key == "relations" else None
+        meaning = meanings.get(key, "")
+        shown = name if relation is None else f"{name} ({clipped(relation)})"
+        rows.append((shown, text, "" if meaning == told else meaning))
         told = meaning
     settings, data, run = (
         fitting(leaves, MAX_SETTING_BYTES) for leaves in (rows, flat(provenance.get("data")), flat(report.run))
@@ -490,6 +493,13 @@ def origin_of(report: Result, meanings: Mapping[str, str]) -> list[DataTable]:
         DataTable("Digests of the data", ("data", "digest"), data, anchor="data", kinds="ll"),
         DataTable("The run", ("run", "value"), run, anchor="run", kinds="ll"),
     ]
+
+
+def _relation_names(report: Result) -> dict[str, str]:
+    """Return the names of the settings' relations by their numbers; none where one setting is for all of them."""
+    if settings_of(report.document).get("dynamic_relations"):
+        return {}
+    return {str(row["relation_id"]): str(row["relation"]) for row in report.rows.get("relations") or ()}
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401 (any JSON)

@@ -71,6 +71,15 @@ def test_a_meaning_stands_where_a_setting_begins() -> None:
     )
 
 
+@pytest.mark.parametrize(("dynamic", "shown"), [(False, "relations.1.lhs (likes)"), (True, "relations.1.lhs")])
+def test_a_setting_of_a_relation_has_its_name_unless_one_is_for_all(dynamic: bool, shown: str) -> None:
+    settings = {"relations": [{"lhs": "user"}, {"lhs": "tag"}], "dynamic_relations": dynamic}
+    rows = {"relations": [{"relation_id": 1, "relation": "likes"}]}  # 0 has no queries
+    table = origin_of(Report({"provenance": {"settings": settings}}, rows=rows), {})[0]
+
+    assert [name for name, *_ in table.rows[:2]] == ["relations.0.lhs", shown]
+
+
 def test_a_name_is_clipped_to_what_can_be_read() -> None:
     assert clipped("x" * MAX_CHARACTERS) == "x" * MAX_CHARACTERS
     assert clipped("x" * (MAX_CHARACTERS + 1)) == "x" * MAX_CHARACTERS + "…"
