@@ -328,9 +328,11 @@ def test_the_keyboard_alone_goes_from_a_relation_to_the_candidates_of_a_query(
         page.keyboard.press("Tab")
     assert MARKUP[3] in page.evaluate(focused)
     page.keyboard.press("Enter")
+    page.locator(".inside summary").first.wait_for()  # what unfolds is made a moment after it opens
     page.keyboard.press("Tab")
     assert re.fullmatch(r".*answer: user:\d:\d+rank [\d.]+", page.evaluate(focused))
     page.keyboard.press("Enter")
+    page.locator(".inside .inside tbody tr").first.wait_for()
     rows = page.locator(".inside .inside tbody tr").count()
     assert rows >= 5
     ranks = [float(text.split()[1]) for text in page.locator(".inside summary .figure").all_text_contents()]
