@@ -281,6 +281,8 @@ def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(
         "pbgeval.scoring.chain_kernels": "triton",
         "pbgeval.scoring.draw_kernels": "triton",
         "pbgeval.scoring.exact_kernels": "triton",
+        "pbgeval.scoring.list_kernels": "triton",
+        "pbgeval.scoring.pair_kernels": "triton",
         "pbgeval.integrations.lightning": "lightning",
         "pbgeval.integrations.pykeen_training": "pykeen",
         "pbgeval.integrations.torchbiggraph": "torchbiggraph",
