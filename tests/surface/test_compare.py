@@ -201,7 +201,7 @@ def test_names_are_not_broken_off_a_terminal(
     names = [str(run(cases[0], tmp_path / name, "candidates=partition")) for name in ("long_name_of_a_run_" * 8, "b")]
 
     first, *lines = command(tmp_path, *names).out.splitlines()
-    assert (names[0] in first, max(map(len, lines)) < 200) == (True, True)
+    assert (names[0] in first, max(map(len, lines)) < 300) == (True, True)  # the longest is a sentence
 
 
 @pytest.mark.one_case
@@ -383,7 +383,8 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     assert {len(end.partition(".")[2]) for end in figures} == {decimals}
     of_markdown = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(texts["md"].out)]
     assert of_markdown == rows_of_latex(texts["latex"].out)
-    assert not lacking(texts["text"].printed, value, "[bold]a_b|c", "differ significantly in", *MEANING_OF_P)
+    unbroken = " ".join(texts["text"].printed.split())
+    assert not lacking(unbroken, value, "[bold]a_b|c", "differ significantly in", *MEANING_OF_P)
     assert [of["metric"] for of in json.loads((tmp_path / "compare.json").read_text())["differences"]] == ["hits_at_1"]
     assert (filed.out, written.out, (tmp_path / "compare.txt").read_text()) == (
         "compare.json\n",
