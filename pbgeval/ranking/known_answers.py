@@ -177,7 +177,7 @@ class KnownOfEdges:
 
 
 def _copied(values: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.require(values, requirements="CW")).to(device)
+    return torch.from_numpy(np.require(values, requirements=("C", "W"))).to(device)
 
 
 def concatenated_ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
