@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,13 @@ def finish(folder: Path, size: Any) -> None:  # noqa: ANN401 - attributes of its
     """Note that the graph is whole."""
     (folder / "checkpoint" / "checkpoint_version.txt").write_text("1\n", encoding="utf-8")
     (folder / "graph.json").write_text(_text(size), encoding="utf-8")
+
+
+def write_config(folder: Path, settings: Mapping[str, Any]) -> Path:
+    """Write a config of these keys as PyTorch-BigGraph reads it; return its path."""
+    path = folder / "config.py"
+    path.write_text(f"def get_torchbiggraph_config():\n    return {settings!r}\n", encoding="utf-8")
+    return path
 
 
 def write_partition(folder: Path, partition: int, num_entities: int, dimension: int, seed: int) -> None:

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 from attrs import frozen
 
-FORMAT_VERSION = 1
+from benchmarks import made_graph
 
 
 @frozen
@@ -48,15 +48,13 @@ def write_job(folder: Path, size: JobSize) -> Path:
         "comparator": "dot",
         "candidates": "all",
     }
-    path = folder / "config.py"
-    path.write_text(f"def get_torchbiggraph_config():\n    return {settings!r}\n", encoding="utf-8")
-    return path
+    return made_graph.write_config(folder, settings)
 
 
 def _write(path: Path, **arrays: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
-        file.attrs["format_version"] = FORMAT_VERSION
+        file.attrs["format_version"] = made_graph.FORMAT_VERSION
         file.create_group("model") if not arrays else None
         for name, array in arrays.items():
             file.create_dataset(name, data=array)

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from attrs import frozen
 from blocks import block_seconds
-from job import JobSize, write_job
 
 import pbgeval.worker.sweep as sweep
 from pbgeval import evaluate, load_config
@@ -30,6 +29,7 @@ from pbgeval.scoring.exact import EXACT_COMPARATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import machine
+from benchmarks.exact.job import JobSize, write_job
 
 FLOAT32, BY_FLOAT32, EXACT = "float32", "exact, products in float32", "exact"  # what is run, in turn
 BLOCK = (1024, 2048)  # queries and candidates that one thread multiplies at a time

@@ -114,6 +114,4 @@ def _write_config(folder: Path, parts: Parts, names: list[str], paths: list[str]
         "num_batch_negs": 10,
         "num_uniform_negs": 10,
     }
-    path = folder / "config.py"
-    path.write_text(f"def get_torchbiggraph_config():\n    return {settings!r}\n", encoding="utf-8")
-    return path
+    return made_graph.write_config(folder, settings)

@@ -24,7 +24,7 @@ from attrs import define, field
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
-from benchmarks import machine  # noqa: E402
+from benchmarks import machine, made_graph  # noqa: E402
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation  # noqa: E402
 from pbgeval.examples.files import DEMO_GRAPH  # noqa: E402
 from pbgeval.notation import Bucket, Side  # noqa: E402
@@ -189,9 +189,7 @@ def _write_peer_config(
         "batch_size": -(-1000 // options.batch_negs) * options.batch_negs,
         "workers": 1,
     }
-    path = scratch / "config.py"
-    path.write_text(f"def get_torchbiggraph_config():\n    return {settings!r}\n", encoding="utf-8")
-    return path
+    return made_graph.write_config(scratch, settings)
 
 
 def _measure_peer(measured: Measured, config: Path, watched: Watched) -> None:

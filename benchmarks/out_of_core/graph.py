@@ -80,9 +80,7 @@ def write_config(folder: Path, size: GraphSize, max_memory: str) -> Path:
         "candidates": "all",
         "max_memory": max_memory,
     }
-    path = folder / "config.py"
-    path.write_text(f"def get_torchbiggraph_config():\n    return {settings!r}\n", encoding="utf-8")
-    return path
+    return made_graph.write_config(folder, settings)
 
 
 def _bucket(bucket: int, size: GraphSize) -> tuple[Edges, Edges]:

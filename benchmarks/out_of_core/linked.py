@@ -135,9 +135,7 @@ def _write_config(folder: Path, size: GraphSize, max_memory: str) -> Path:
         "candidates": "all",
         "max_memory": max_memory,
     }
-    path = folder / "config.py"
-    path.write_text(f"def get_torchbiggraph_config():\n    return {settings!r}\n", encoding="utf-8")
-    return path
+    return made_graph.write_config(folder, settings)
 
 
 def _evaluate(config: Path, folder: Path) -> dict:

@@ -90,9 +90,7 @@ def write_config(folder: Path, size: GraphSize, protocol: Protocol) -> Path:
         "batch_size": protocol.batch_size,
         "workers": protocol.workers,
     }
-    path = folder / "config.py"
-    path.write_text(f"def get_torchbiggraph_config():\n    return {settings!r}\n", encoding="utf-8")
-    return path
+    return made_graph.write_config(folder, settings)
 
 
 def _write_entities(folder: Path, size: GraphSize) -> None:
