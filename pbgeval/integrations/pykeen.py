@@ -43,7 +43,9 @@ from pbgeval.storage.writing import temporary_folder
 
 try:
     from pykeen import evaluation as pykeen_evaluation
-except ModuleNotFoundError:
+except ModuleNotFoundError as error:
+    if error.name != "pykeen":  # PyKEEN is there, but lacks a library of its own
+        raise
     pykeen_evaluation = None
 
 if TYPE_CHECKING:

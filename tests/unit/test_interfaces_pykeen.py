@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import random
 import re
+import sys
 import warnings
 from collections import Counter
 from types import SimpleNamespace
+from unittest import mock
 
 import attrs
 import pandas
@@ -379,3 +382,15 @@ def test_scores_that_vectors_are_compared_with_come_in_batches_and_slices_of_the
 
     assert {size for _, size in sizes} == {5}
     assert 0 < max(rows for rows, _ in sizes) <= 3
+
+
+def test_a_library_that_pykeen_lacks_is_not_taken_for_no_pykeen(tmp_path, monkeypatch):
+    package = tmp_path / "pykeen"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "evaluation.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with mock.patch.dict(sys.modules):
+        del sys.modules["pbgeval.integrations.pykeen"]
+        with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+            importlib.import_module("pbgeval.integrations.pykeen")
