@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -261,6 +261,21 @@ def interpreted_checks() -> dict[tuple[ModuleType, str], Callable[..., Any]]:
     return {(module, name): functools.cache(getattr(module, name).__wrapped__) for module, name in checks}
 
 
+@pytest.fixture(scope="session")
+def language_of_kernels() -> Callable[[Any], SimpleNamespace]:
+    """Prepares the language for a kernel, once and for good: Triton's interpreter does it at each launch and call."""
+    from triton.runtime import interpreter
+
+    prepare = interpreter._patch_lang
+
+    @functools.cache
+    def prepare_once(function: Any) -> SimpleNamespace:
+        prepare(function)
+        return SimpleNamespace(restore=lambda: None)
+
+    return prepare_once
+
+
 @pytest.fixture
 def kernel_device(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """The device on which a GPU's kernels compute in this process: a GPU, or the CPU by Triton's interpreter."""
@@ -283,7 +298,7 @@ def kernel_device(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Triton's interpreter")
     add_in_order_when_interpreted(monkeypatch)
     interpret_with_this_numpy(monkeypatch)
-    prepare_functions_once(monkeypatch)
+    monkeypatch.setattr("triton.runtime.interpreter._patch_lang", request.getfixturevalue("language_of_kernels"))
     return "cpu"
 
 
@@ -300,18 +315,6 @@ def interpret_with_this_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
         tensor.__index__ = lambda self: self.handle.data.item()
 
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_and_mend)
-
-
-def prepare_functions_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what a kernel calls be prepared once: the interpreter does it at each call, and undoes it never."""
-    from triton.runtime import interpreter
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.fn not in self.rewritten_fn:
-            interpreter._patch_lang(self.fn)
-        return self.rewrite()(*args, **kwargs)
-
-    monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call)
 
 
 def add_in_order_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
