@@ -168,19 +168,19 @@ DOORS = {
     "topk --known": by_topk_known,
     "OpenBioLink": by_openbiolink,
 }
-OF_A_CONFIG = ["edge_paths", "filter_paths", "train_paths", "verify"]  # which share a reader
+WITH_A_MODEL = ["edge_paths", "filter_paths", "train_paths", "verify", "import-model"]  # which share a reader
 WITH_NUMBERS = [door for door in DOORS if door not in ("import-graph", "topk --test", "topk --known", "OpenBioLink")]
 SAMPLE = FILES["testing"]  # the only name that OpenBioLink's door has
 
 
 def doors_of(name: str, settings: Settings, at: int) -> list[str]:
-    """Doors that a file of this name may come through; without --all one of a config's, which takes turns."""
+    """Doors that a file of this name may come through; without --all one of those with a model, which take turns."""
     columns = settings.get("edge_columns", "hrt")
     closed = {"OpenBioLink"} if name != SAMPLE else set()
     if "," not in columns and (columns.endswith("w") or "r" not in columns):
         closed |= {"topk --test", "topk --known"}  # which refuse weights, and have no dictionary of relations
     if is_quick():
-        closed |= {*OF_A_CONFIG} - {OF_A_CONFIG[at % len(OF_A_CONFIG)]}
+        closed |= {*WITH_A_MODEL} - {WITH_A_MODEL[at % len(WITH_A_MODEL)]}
     return [door for door in DOORS if door not in closed]
 
 

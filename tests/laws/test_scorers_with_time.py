@@ -27,7 +27,7 @@ from pbgeval import (
 from pbgeval.errors import EvalError
 from pbgeval.models.functions import in_parts
 from pbgeval.notation import Bucket, Side
-from tests.examples import examples
+from tests.examples import crossed, examples
 from tests.kit.groups import join, start_workers
 from tests.saved_ranks import counts_of, read_ranks
 
@@ -35,6 +35,8 @@ Edge = tuple[int, int, int, int]  # head, relation, tail, time
 TIMES = (0, 3, 4, 9, 2**32 + 5, 2**53 + 1, 2**63 - 1)  # float64 does not hold the last two
 LABELS = {0: "head", 1: "relation", 2: "tail"}  # by hidden column
 SIDES = {0: Side.LHS, 1: Side.REL, 2: Side.RHS}
+SCORERS = ("own", "edges", "vectors", "sides", "batches")
+POLICIES = ("all", "partition", "sampled")
 
 
 class Case(NamedTuple):
@@ -187,8 +189,7 @@ def assert_equals_loops(
                 assert actual == pytest.approx(value, rel=1e-12), (section, column, name)
 
 
-@pytest.mark.parametrize("policy", ["all", "partition", "sampled"])
-@pytest.mark.parametrize("name", ["own", "edges", "vectors", "sides", "batches"])
+@pytest.mark.parametrize(("name", "policy"), crossed(SCORERS, POLICIES, quick=3))
 def test_counts_and_figures_are_those_of_loops(name: str, policy: str, tmp_path: Path) -> None:
     relations = policy != "sampled" and name != "batches"
     for seed in range(examples(8, quick=3)):
@@ -259,18 +260,19 @@ def evaluate_case(case: Case, keys: dict[str, Any], output: Path) -> None:
     evaluate(EvalConfig(**keys), output=output, model=OwnScorer(case), edges=edges, device="cpu")
 
 
-@pytest.mark.parametrize("policy", ["all", pytest.param("partition", marks=pytest.mark.slow), "sampled"])
+@pytest.mark.one_case
+@pytest.mark.parametrize("policy", POLICIES)
 def test_workers_give_the_same_bytes(policy: str, tmp_path: Path) -> None:
     case = random_case(21, num_test=40)
     rules = {"time_window": 1, "known_until": "query", "relation_prediction": policy != "sampled"}
-    outputs = [tmp_path / str(workers) for workers in (1, 2, 3)]
-    for workers, output in enumerate(outputs, start=1):
-        join(start_workers(workers, 1, evaluate_case, case, settings_of(policy, case, **rules), output))
+    outputs, keys = [tmp_path / name for name in ("alone", "together")], settings_of(policy, case, **rules)
+    evaluate_case(case, keys, outputs[0])
+    join(start_workers(3, 1, evaluate_case, case, keys, outputs[1]))
 
     assert len({(output / "metrics.json").read_bytes() for output in outputs}) == 1
     assert len({str(counts_of(output)) for output in outputs}) == 1
     columns = (0, 1, 2) if policy != "sampled" else (0, 2)
-    assert_equals_loops(case, Report.read(outputs[2]), outputs[2], policy, columns, 1, until=True)
+    assert_equals_loops(case, Report.read(outputs[1]), outputs[1], policy, columns, 1, until=True)
 
 
 @pytest.mark.parametrize("policy", ["all", "partition"])

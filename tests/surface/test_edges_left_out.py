@@ -24,9 +24,10 @@ VALID = [("b", "r", "a"), ("other", "r", "a")]
 DOORS = ("import-graph", "import-model", "text")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of arrays with labels, edges as text, and both imports of them."""
+    tmp_path = tmp_path_factory.mktemp("imported")
     source = np.random.default_rng(0)
     for name, labels in (("entity", ENTITIES), ("relation", RELATIONS)):
         np.save(tmp_path / f"{name}.npy", source.normal(size=(len(labels), 4)).astype(np.float32))
@@ -44,6 +45,12 @@ def folder(tmp_path: Path) -> Path:
     graph = ("import-graph", "--quiet", "--output", "graph", "--dictionary", ".")
     assert run_main(*graph, *edges, cwd=tmp_path).printed == ""
     return tmp_path
+
+
+@pytest.fixture
+def folder(imported: Path, tmp_path: Path) -> Path:
+    """The same, for a test to change."""
+    return shutil.copytree(imported, tmp_path, dirs_exist_ok=True)
 
 
 def run(folder: Path, door: str, *overrides: str, test: str = "test", valid: str = "valid") -> Done:
