@@ -70,14 +70,24 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         raise DeviceError("indices on the device for a tensor on the cpu")
     if name == "__setitem__":
         check_assignment(*args)
+    if name == "pin_memory":
+        pinned: Tensor = args[0].clone()
+        pinned.is_pretended_pinned = True
+        return pinned
     target = device_asked_for(name, args, kwargs)
+    is_asynchronous = bool(kwargs.get("non_blocking")) and all(is_pinned(of) for of in tensors)
     args, kwargs = mapped(on_the_cpu, (args, kwargs))
-    with torch._C.DisableTorchFunction(), counted(func, tensors, target):
+    with torch._C.DisableTorchFunction(), counted(func, tensors, target, is_asynchronous):
         result = func(*args, **kwargs)
     if name in ON_THE_HOST:
         return result
     stays = bool(on_device) if target is None else target.type == DEVICE.type
     return mapped(to_the_device, result) if stays else result
+
+
+def is_pinned(of: Tensor) -> bool:
+    """Tell whether a tensor is on the device, or in memory that copies of the device need not be waited for."""
+    return isinstance(of, OnDevice) or getattr(of, "is_pretended_pinned", False)
 
 
 def tensors_in(of: Any) -> Iterator[Tensor]:
@@ -151,8 +161,10 @@ class Launches(TorchDispatchMode):
 
 
 @contextmanager
-def counted(func: Callable[..., Any], tensors: list[Tensor], target: torch.device | None) -> Iterator[None]:
-    """Count what a call does on the device, and its copies from or to pageable memory of the host."""
+def counted(
+    func: Callable[..., Any], tensors: list[Tensor], target: torch.device | None, is_asynchronous: bool
+) -> Iterator[None]:
+    """Count what a call does on the device, and its copies from or to the host, which waits unless they say else."""
     counts, name = Launches.entered, getattr(func, "__name__", "")
     if counts is None:
         yield
@@ -160,7 +172,8 @@ def counted(func: Callable[..., Any], tensors: list[Tensor], target: torch.devic
     on_device = [isinstance(of, OnDevice) for of in tensors]
     goes = target is not None and bool(tensors) and (target.type == DEVICE.type) != on_device[0]
     mixes = name in COPIES and any(on_device) and any(of.dim() for of in tensors if not isinstance(of, OnDevice))
-    counts.synchronisations[f"{name} of the host"] += goes or mixes
+    counts.operations[f"{name} of the host"] += goes or mixes
+    counts.synchronisations[f"{name} of the host"] += (goes or mixes) and not is_asynchronous
     counts.is_on_device = any(on_device) or (target is not None and target.type == DEVICE.type)
     try:
         yield

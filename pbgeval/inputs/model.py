@@ -17,6 +17,7 @@ from pbgeval.config.precision import precision_of
 from pbgeval.errors import DataError, Faults, MismatchError, StorageError
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import ENDS, Side
+from pbgeval.ranking.draws import HOST
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, ScorerComparator, ScorerRelation
@@ -27,13 +28,14 @@ from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
 from pbgeval.storage.text import listed, one_line, read_small_text
+from pbgeval.storage.transfers import sent
 
 # In what vectors are computed; those for exact ranks are then rounded to float32, once.
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "exact": torch.float64}
 
 
 def read_relations(
-    config: EvalConfig, version: int, num_relations: int, device: torch.device | str = "cpu"
+    config: EvalConfig, version: int, num_relations: int, device: torch.device = HOST
 ) -> tuple[tuple[Relation, ...], dict[str, Tensor]]:
     """Read the model file.
 
@@ -64,15 +66,13 @@ def read_relations(
                     " global_emb to False if the model was trained without"
                 )
             else:
-                globals_[entity_type] = vector.to(device)
+                globals_[entity_type] = sent(vector, device)
     if faults:
         raise MismatchError(*faults) if model.is_there else StorageError(faults[0])
     return _relations(config, read, device), globals_
 
 
-def relations_of_model(
-    config: EvalConfig, model: EmbeddingModel, device: torch.device | str = "cpu"
-) -> tuple[Relation, ...]:
+def relations_of_model(config: EvalConfig, model: EmbeddingModel, device: torch.device = HOST) -> tuple[Relation, ...]:
     """Read the relations of another system's model.
 
     Returns:
@@ -109,7 +109,7 @@ def relation_of_scorer(config: EvalConfig, scorer: Scorer, caller_settings: Call
 
 
 def _relations(
-    config: EvalConfig, parameters: Sequence[Mapping[Side, Parameters]], device: torch.device | str
+    config: EvalConfig, parameters: Sequence[Mapping[Side, Parameters]], device: torch.device
 ) -> tuple[Relation, ...]:
     """Make the relations of the config from the parameters of each."""
     precision = precision_of(config)
@@ -123,7 +123,7 @@ def _relations(
                 operator=schema.operator,
                 parameters={
                     side: OPERATORS[schema.operator].prepared(
-                        {name: value.to(device, dtype) for name, value in of_side.items()}
+                        {name: sent(value.to(dtype), device) for name, value in of_side.items()}
                     )
                     for side, of_side in of_sides.items()
                 },

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.draws import HOST, DrawStream, fractions, uniform_below
+from pbgeval.storage.transfers import sent
 
 EXACT_CELLS = 1 << 24
 # Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
@@ -112,7 +113,7 @@ class AucSampling:
             words_ED = stream.words_on(device, first * self.words_per_row, num_rows * self.words_per_row)
             words_ED = words_ED.view(num_rows, self.words_per_row)
             is_whole = num_rows == rows.size
-            parts.append(words_ED if is_whole else words_ED[torch.from_numpy(rows - first).to(words_ED.device)])
+            parts.append(words_ED if is_whole else words_ED[sent(torch.from_numpy(rows - first), words_ED.device)])
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def true_is_kept(self, words_QD: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from pbgeval.scoring.fast_products import PreparedRows
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import DuplicateRows, ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts
+from pbgeval.storage.transfers import sent
 
 
 class NotANumberError(Exception):
@@ -64,7 +65,7 @@ class QueryRows:
     @cached_property
     def row_on_device_Q(self) -> Tensor:
         device = self.rows_BKD.device
-        return torch.arange(self.num_queries, device=device) if self.each_own else self.row_Q.to(device)
+        return torch.arange(self.num_queries, device=device) if self.each_own else sent(self.row_Q, device)
 
     @cached_property
     def largest(self) -> float:
@@ -148,7 +149,7 @@ class Block:
 
     @cached_property
     def own_on_device_Q(self) -> Tensor:
-        return self.own_Q.to(self.device)
+        return sent(self.own_Q, self.device)
 
     @cached_property
     def known_on_device(self) -> CellIndex | None:
@@ -242,4 +243,4 @@ NO_LIST_CELLS = ListCells(NO_CELLS, NO_CELLS, NO_CELLS, None)
 
 def moved(cells: CellIndex, device: torch.device) -> CellIndex:
     """Move cells to a device."""
-    return cells[0].to(device), cells[1].to(device)
+    return sent(cells[0], device), sent(cells[1], device)

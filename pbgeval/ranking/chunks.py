@@ -25,6 +25,7 @@ from torch import Tensor
 
 from pbgeval.notation import values_between
 from pbgeval.ranking.sampled_lists import SampledLists
+from pbgeval.storage.transfers import sent
 
 ENTRIES_PER_BLOCK = 1 << 20  # candidates of a block of chunks, all lists together; changes no number
 
@@ -54,7 +55,7 @@ class ChunkBlock:
 
     def of_edges(self, values_E: Tensor) -> Tensor:
         """Return the values of the block's edges, one after the other, from those of the unit's edges."""
-        return values_E[self.place if isinstance(self.place, slice) else self.place.to(values_E.device)]
+        return values_E[self.place if isinstance(self.place, slice) else sent(self.place, values_E.device)]
 
 
 def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> dict[int, Tensor]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from pbgeval.errors import DataError
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring import device_scores
+from pbgeval.storage.transfers import sent
 
 WORDS_PER_COUNTER = 4  # Philox 4x64
 COUNTERS_PER_PROGRAM, WORDS_PER_PROGRAM = 256, 1024  # of a GPU
@@ -50,7 +51,7 @@ class DrawStream:
     def words_on(self, device: torch.device, address: int, count: int) -> Tensor:
         """Return the same words on a device, as int64 of the same bits: torch has few functions of uint64."""
         if not device_scores.takes(device):
-            return torch.from_numpy(self.words(address, count).view(np.int64)).to(device)
+            return sent(torch.from_numpy(self.words(address, count).view(np.int64)), device)
         return words_by_kernel(self.key, address, count, device)
 
 
@@ -157,7 +158,7 @@ class DegreeWeights:
     def draw(self, words: Tensor) -> Tensor:
         """Return a row for each word, int64, on the words' device."""
         if words.device not in self._on_devices:
-            self._on_devices[words.device] = self.rows_P.to(words.device), self.cumulative_P.to(words.device)
+            self._on_devices[words.device] = sent(self.rows_P, words.device), sent(self.cumulative_P, words.device)
         rows_P, cumulative_P = self._on_devices[words.device]
         place = uniform_below(words, int(self.cumulative_P[-1]))
         return rows_P[torch.searchsorted(cumulative_P, place, right=True)]

@@ -16,6 +16,7 @@ from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.storage.transfers import sent
 
 LARGEST_DOUBLED = 2.0**126  # a query of a distance is doubled
 
@@ -126,7 +127,7 @@ class GpuBackend(TorchBackend):
         first_Q, stop_Q = (np.searchsorted(known_row_P, row_Q, side) for side in ("left", "right"))
         places_2Q = torch.from_numpy(np.stack([first_Q, np.cumsum(stop_Q - first_Q)]))
         total = int(places_2Q[1, -1])
-        on_device_2Q, column_P = places_2Q.to(self.device), block.known[1].to(self.device).contiguous()
+        on_device_2Q, column_P = sent(places_2Q, self.device), sent(block.known[1], self.device).contiguous()
         known = device_lists.KnownOfQueries(on_device_2Q[0], on_device_2Q[1], column_P)
         for start in range(0, total, self.sizes.pairs):
             yield known.cells(start, min(self.sizes.pairs, total - start))
@@ -188,4 +189,5 @@ def _of_rows(count_NQ: Tensor) -> QueryCounts:
 
 def _own_among(block: Block) -> Tensor:
     """Return the column of each query's true entity on the device, -1 where it is not in the block."""
-    return block.own_Q.where((block.own_Q >= 0) & (block.own_Q < block.num_columns), -1).to(block.device)
+    own_Q = block.own_Q.where((block.own_Q >= 0) & (block.own_Q < block.num_columns), -1)
+    return sent(own_Q, block.device)

@@ -29,6 +29,7 @@ from pbgeval.ranking.keys import (
     checked_key_codes,
     key_codes,
 )
+from pbgeval.storage.transfers import sent
 from pbgeval.storage.writing import ScratchFolder
 
 ROWS_PER_STEP = 1 << 16
@@ -177,7 +178,7 @@ class KnownOfEdges:
 
 
 def _copied(values: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.require(values, requirements=("C", "W"))).to(device)
+    return sent(torch.from_numpy(np.require(values, requirements=("C", "W"))), device)
 
 
 def concatenated_ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:

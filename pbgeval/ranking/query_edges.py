@@ -21,6 +21,7 @@ from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer, QueryGroup
 from pbgeval.storage.rows import Rows
+from pbgeval.storage.transfers import sent
 
 
 @frozen(eq=False)
@@ -244,7 +245,7 @@ class EntityVectors:
         return EntityTable(
             entity_type=entity_type,
             partition=partition,
-            embeddings_ND=rows_ND.to(self.device),
+            embeddings_ND=sent(rows_ND, self.device),
             global_embedding_D=self.global_embeddings.get(entity_type),
             max_norm=self.max_norm,
             first_row=first_row,
@@ -271,7 +272,9 @@ class GatheredVectors:
         first, stop = np.searchsorted(entity_ids, [first_id, first_id + table.num_rows])
         if first < stop:
             rows = torch.from_numpy(entity_ids[first:stop] - first_id)
-            self.rows[table.entity_type].write(int(first), table.embeddings_ND.index_select(0, rows.to(table.device)))
+            self.rows[table.entity_type].write(
+                int(first), table.embeddings_ND.index_select(0, sent(rows, table.device))
+            )
 
     def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
         """Return the vectors of entities at one side of a relation's edges, (n, D)."""

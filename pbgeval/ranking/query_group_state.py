@@ -34,6 +34,7 @@ from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.rows import Rows
+from pbgeval.storage.transfers import sent
 
 # What the pooled AUC compares: cells (query, candidate) and their scores.
 
@@ -360,11 +361,11 @@ class QueryGroupState:
             prepared_KD = self.prepared.read(first_key, int(self.queries.key_Q[stop - 1]) + 1).to(self.device)
             self._write_true_scores(prepared_KD, first_key, (first, stop))
             self._is_read_Q[first:stop] = True
-        return TrueScores.unpacked(self.true_scores.read(first, stop), self.device)
+        return TrueScores.unpacked(sent(self.true_scores.read(first, stop), self.device))
 
     def prepared_queries(self, block: QueryBlock, device: torch.device) -> Tensor:
         """Return the prepared rows of a block's keys."""
-        return self.prepared.read(block.first_key, block.stop_key).to(device)
+        return sent(self.prepared.read(block.first_key, block.stop_key), device)
 
     def query_rows(self, block: QueryBlock) -> QueryRows:
         """Return a block's prepared queries and the true scores to compare candidates with."""
@@ -374,7 +375,7 @@ class QueryGroupState:
         if self.exact_comparator is None:
             true = self.true(block.first, block.stop)
         else:
-            true = ExactTrue.unpacked(self.true_scores.read(block.first, block.stop).to(self.device))
+            true = ExactTrue.unpacked(sent(self.true_scores.read(block.first, block.stop), self.device))
         return QueryRows(query_KD[None], row_Q, true, self.exact_comparator)
 
     def true_values(self) -> Tensor:
@@ -383,7 +384,7 @@ class QueryGroupState:
             return ExactTrue.unpacked(self.true_scores.read(0, self.queries.num_queries)).value_Q.cpu()
         for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
             self.true(block.first, block.stop)
-        return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries), "cpu").kernel_Q.float()
+        return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries)).kernel_Q.float().cpu()
 
     def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
         """Prepare rows of candidates; the error names an entity whose row cannot be prepared."""
@@ -466,7 +467,7 @@ class QueryGroupState:
         for at in range(first, last, step):
             until = min(at + step, last)
             true_Q = queries.true_Q[at:until]
-            row_Q = torch.from_numpy(queries.key_Q[at:until] - first_key).to(prepared_KD.device)
+            row_Q = sent(torch.from_numpy(queries.key_Q[at:until] - first_key), prepared_KD.device)
             true_QD = self.source.vectors(queries.query_group.scorer, self.hidden, true_Q)
             candidates_QD = self.prepared_candidates(true_QD, true_Q)
             queries_QD = prepared_KD.index_select(0, row_Q)

@@ -41,6 +41,7 @@ from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.stats.ranks import QueryCounts
+from pbgeval.storage.transfers import sent
 
 NOTHING_SAMPLED = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -118,7 +119,7 @@ def _rank_range(
             continue
         queries, relation_CD = blocks_by_relation[relation], prepared_CD
         if rows.size < prepared_rows.size:
-            relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
+            relation_CD = prepared_CD[sent(torch.from_numpy(np.searchsorted(prepared_rows, rows)), prepared_CD.device)]
         num_parts = -(-TASKS_PER_THREAD * threads.num_threads // len(queries)) if threads.num_threads > 1 else 1
         width = state.backend.candidates_per_block(
             rows.size, prepared_CD.shape[1], num_parts, with_loss=state.loss is not None
@@ -189,7 +190,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
         if query.size:
             state.result.scores.add(query, read_P[: query.size], is_known_P)
         if query_in_time.numel():
-            query_P, true_Q = query_in_time.to(state.device), counted.true_Q
+            query_P, true_Q = sent(query_in_time, state.device), counted.true_Q
             with state.lock:
                 state.add_in_time(block, count_cells(read_P[query.size :], query_P, true_Q, true_Q))
         if counted.scores_KC is not None:
@@ -306,7 +307,7 @@ def _scored_cells(
     step = sizes_on(table.device).rows(sizes_on(table.device).pairs, query_KD.shape[1])
     for at in range(0, query.size, step):
         queries, entity_ids = query[at : at + step], entity_id[at : at + step]
-        row = torch.from_numpy(state.queries.key_Q[queries] - block.first_key).to(table.device)
+        row = sent(torch.from_numpy(state.queries.key_Q[queries] - block.first_key), table.device)
         yield queries, entity_ids, score_pairs(state, table, first_id, query_KD[row], (queries, entity_ids))
 
 
@@ -336,7 +337,7 @@ def count_in_time(
             _, first, at = np.unique(row * table.num_rows + entity_id, return_index=True, return_inverse=True)
             cells = block.first + query[first], entity_id[first]
             pairs = score_pairs(state, table, first_id, queries.rows_KD[torch.from_numpy(row[first])], cells)
-            query_P, at_P = (torch.from_numpy(index).to(table.device) for index in (query, at))
+            query_P, at_P = (sent(torch.from_numpy(index), table.device) for index in (query, at))
             better, tied = state.backend.compare(queries, query_P, pairs, at_P)
             counts = count_compared(query_P, better, tied, block.stop - block.first)
             with state.lock:
@@ -378,14 +379,14 @@ def rank_given(
             continue
         queries = state.query_rows(block)
         for query, entity_id, pairs in _scored_cells(state, table, first_id, block, cells, queries.rows_KD):
-            local = torch.from_numpy(query - block.first).to(table.device)
+            local = sent(torch.from_numpy(query - block.first), table.device)
             every = torch.arange(local.numel(), device=table.device)
             better, tied = state.backend.compare(queries, local, pairs, every)
             is_known = are_known(state, known, query, entity_id)
             counted = [np.ones(query.shape, bool), is_known]
             if in_time is not None and state.in_time_Q is not None:
                 counted.append(in_time.are_known(state.in_time_Q[query], entity_id))
-            masks = (torch.from_numpy(is_counted).to(table.device) for is_counted in counted)
+            masks = (sent(torch.from_numpy(is_counted), table.device) for is_counted in counted)
             compared = ((local[mask], better[mask], tied[mask], block.stop - block.first) for mask in masks)
             state.add(block, QueryCounts(*(count_compared(*arguments) for arguments in compared)))
             if state.pool is not None:

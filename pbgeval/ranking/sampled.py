@@ -40,6 +40,7 @@ from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.storage.transfers import sent
 
 # Queries and lists of candidates -> the special cells: known answers, copies of true entities.
 #
@@ -233,7 +234,7 @@ class ChunkPart:
         left_out: list[CellIndex] = []
         if group.competition.sets is not None:
             rel_Q, true_Q = group.edges.rel[rows_BQ].flatten(), group.ids_E[hidden][rows_BQ].flatten()
-            inside_Q = torch.from_numpy(group.may_compete(hidden, rel_Q.numpy(), true_Q.numpy())).to(ids_BC.device)
+            inside_Q = sent(torch.from_numpy(group.may_compete(hidden, rel_Q.numpy(), true_Q.numpy())), ids_BC.device)
             outside_QC = _outside(group, hidden, rows_BQ, ids_BC)
         if device_scores.takes(ids_BC.device):
             marks = _marks(group, block, hidden, true_BQ, ids_BC, queries, outside_QC, settings)
@@ -385,7 +386,7 @@ def _marks(
         ids_BC,
         true_BQ,
         filters,
-        None if outside_QC is None else torch.from_numpy(outside_QC).to(ids_BC.device),
+        None if outside_QC is None else sent(torch.from_numpy(outside_QC), ids_BC.device),
         begins_with_own=block.num_batch > 0,
         skips_copies=not settings.lists.pbg_semantics,
     )
@@ -574,7 +575,7 @@ def count_sampled(
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
     table, keeps_scores = group.tables[Side.LHS], settings.loss is not None or settings.auc.exact
-    true = {side: block.of_edges(group.ids_E[side]).view(block.rows_BQ.shape).to(table.device) for side in ENDS}
+    true = {side: sent(block.of_edges(group.ids_E[side]).view(block.rows_BQ.shape), table.device) for side in ENDS}
     lists = {side: make_list(group, block, side, true[side], settings, auc_words[side]) for side in settings.sides}
     num_chunks, num_queries = block.rows_BQ.shape
     backend = backend_for(

@@ -15,6 +15,7 @@ from torch import Tensor
 from pbgeval.errors import UnrankableError
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.fixed_order import means_in_order, norms_in_order
+from pbgeval.storage.transfers import sent
 
 NORM_MARGIN = 1e-7  # torch's embedding renormalisation divides by the norm plus this
 NUM_ROWS_NAMED = 5  # in an error message
@@ -56,7 +57,7 @@ class EntityTable:
 
     def rows(self, ids_E: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the vectors (E, D) of entities given by their offsets in the partition, computed in `dtype`."""
-        return self._finished(self.embeddings_ND.index_select(0, ids_E.to(self.device)).to(dtype))
+        return self._finished(self.embeddings_ND.index_select(0, sent(ids_E, self.device)).to(dtype))
 
     def range_of_rows(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the vectors of consecutive entities."""
@@ -64,8 +65,8 @@ class EntityTable:
 
     def rows_of_features(self, offsets_E: Tensor, features: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the vectors of featurized entities: entity i has `features[offsets[i]:offsets[i + 1]]`."""
-        x_ND = self._renormalised(self.embeddings_ND.index_select(0, features.to(self.device)).to(dtype))
-        offsets_E = offsets_E.to(self.device)
+        x_ND = self._renormalised(self.embeddings_ND.index_select(0, sent(features, self.device)).to(dtype))
+        offsets_E = sent(offsets_E, self.device)
         if dtype is torch.float64:
             return self._with_global(means_in_order(x_ND, offsets_E))
         every_N = torch.arange(x_ND.shape[0], device=self.device)

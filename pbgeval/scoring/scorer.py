@@ -25,6 +25,7 @@ from pbgeval.scoring.comparators import Comparator, check_finite
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query, moves_to_query
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
+from pbgeval.storage.transfers import sent
 
 
 @frozen(eq=False)
@@ -88,7 +89,7 @@ class RelationScorer:
             transformed_ED = operator.apply_to_lhs(self.parameters.get(Side.RHS, {}), x_ED)
             return check_finite(transformed_ED) if operator.acts_on_both_sides else transformed_ED
         if rel_E is not None:
-            rel_E = rel_E.to(x_ED.device)
+            rel_E = sent(rel_E, x_ED.device)
         transformed_ED = operator.apply(self.parameters.get(side, {}), x_ED, rel_E)
         return transformed_ED if self.operator == "none" else check_finite(transformed_ED)
 

@@ -17,6 +17,7 @@ from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import GridProduct
+from pbgeval.storage.transfers import sent
 
 
 @frozen(eq=False)
@@ -46,9 +47,8 @@ class TrueScores:
         return torch.cat([self.score_Q.unsqueeze(1), self.kernel_Q.unsqueeze(1), hash_Qw], dim=1)
 
     @classmethod
-    def unpacked(cls, rows_QD: Tensor, device: torch.device | str) -> TrueScores:
+    def unpacked(cls, rows_QD: Tensor) -> TrueScores:
         """Read what `packed` made."""
-        rows_QD = rows_QD.to(device)
         return cls(rows_QD[:, 0], rows_QD[:, 1], rows_QD[:, 2:].contiguous().view(torch.int64).squeeze(1))
 
     def compare(self, query_P: Tensor, score_P: Tensor, is_duplicate_P: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,7 +131,7 @@ def described(rows_ND: Tensor, num_squared: int = 0) -> device_pairs.Described:
 def _multipliers(number: int, device: torch.device) -> Tensor:
     """Return random odd numbers, int64 (number,)."""
     words = np.random.Philox(key=0).random_raw(number) | np.uint64(1)
-    return torch.from_numpy(words.view(np.int64)).to(device)
+    return sent(torch.from_numpy(words.view(np.int64)), device)
 
 
 @frozen(eq=False)

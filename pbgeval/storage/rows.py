@@ -9,6 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.storage.transfers import sent
 from pbgeval.storage.writing import ScratchFolder, write_all
 
 _NUMPY: dict[torch.dtype, np.dtype] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
@@ -30,7 +31,7 @@ class MemoryRows:
 
     def take(self, rows: Tensor) -> Tensor:
         """Return a copy of some rows, in the order given."""
-        return self._rows_ND.index_select(0, rows.to(self._rows_ND.device))
+        return self._rows_ND.index_select(0, sent(rows, self._rows_ND.device))
 
 
 @frozen

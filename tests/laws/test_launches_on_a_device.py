@@ -1,6 +1,7 @@
 """What a run asks of a GPU, counted without one: launches and synchronisations of each path, each with a limit.
 
-A launch is an operation on tensors of the device that is no view, or one of our kernels, which a reference stands for.
+A launch is an operation on tensors of the device that is no view, a copy from or to the host, or one of our kernels,
+for which a reference stands.
 A synchronisation is an answer that the host waits for, or a copy from or to its pageable memory. A view costs the host
 some microseconds and the device nothing, so it has no limit. Speed is not measured.
 
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from attrs import frozen
 
 from pbgeval.ranking import auc_sampling
@@ -71,6 +73,7 @@ def asked(
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 1 << 40 if exact_auc else 0)
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 5000)
     kernels = pretend(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 36, 1 << 36))  # room for all queries
     with PretendDevice():
         check_kernels(DEVICE, exact=True)  # once in a process: it is no part of a path
     vars(kernels).update(dict.fromkeys(vars(kernels), 0))
@@ -87,20 +90,20 @@ def asked(
 
 # Of one bucket, both sides: at most so many launches and synchronisations. They are to become fewer.
 LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
-    ("candidates=sampled", NO_AUC): (109, 29),
-    ("candidates=sampled",): (111, 29),
-    ("candidates=sampled", FILTER): (115, 37),
-    ("candidates=sampled", FILTER, EXACT_AUC): (71, 33),
-    ("candidates=partition", NO_AUC): (103, 36),
-    ("candidates=partition",): (105, 41),
-    ("candidates=partition", FILTER): (109, 45),
-    ("candidates=all", NO_AUC): (107, 40),
-    ("candidates=all",): (109, 46),
-    ("candidates=all", FILTER): (113, 50),
-    ("candidates=all", NO_AUC, "precision=exact"): (189, 44),
-    ("candidates=all", FILTER, "precision=exact"): (229, 56),
-    ("candidates=partition", FILTER, "precision=exact"): (227, 51),
-    ("candidates=sampled", FILTER, "precision=exact"): (185, 41),
+    ("candidates=sampled", NO_AUC): (120, 19),
+    ("candidates=sampled",): (122, 19),
+    ("candidates=sampled", FILTER): (134, 21),
+    ("candidates=sampled", FILTER, EXACT_AUC): (90, 17),
+    ("candidates=partition", NO_AUC): (123, 17),
+    ("candidates=partition",): (130, 19),
+    ("candidates=partition", FILTER): (142, 19),
+    ("candidates=all", NO_AUC): (117, 13),
+    ("candidates=all",): (125, 15),
+    ("candidates=all", FILTER): (137, 15),
+    ("candidates=all", NO_AUC, "precision=exact"): (199, 17),
+    ("candidates=all", FILTER, "precision=exact"): (249, 21),
+    ("candidates=partition", FILTER, "precision=exact"): (254, 25),
+    ("candidates=sampled", FILTER, "precision=exact"): (200, 25),
 }
 
 
@@ -130,8 +133,8 @@ def test_a_large_bucket_of_sampled_candidates_takes_few_passes(tmp_path: Path, m
     found = asked(tmp_path, monkeypatch, LARGE_NUM_EDGES, "candidates=sampled", exact_auc=False, graph=LARGE_GRAPH)
 
     print_row(f"candidates=sampled, {LARGE_NUM_EDGES:,} edges", found)
-    assert found.launches <= 652
-    assert found.synchronisations <= 137
+    assert found.launches <= 706
+    assert found.synchronisations <= 111
 
 
 @pytest.mark.parametrize("candidates", ["sampled", "partition", "all"])
