@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from attrs import evolve, frozen
 
-from pbgeval.cluster.claim import Claim, Ownership, describe_process
+from pbgeval.cluster.claim import Claim, Ownership, SoleOwnership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts, check_workers
 from pbgeval.cluster.launch import WorkerServer, is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import (
@@ -85,7 +85,7 @@ from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import is_url, names_file_of_edges
-from pbgeval.storage.writing import temporary_folder
+from pbgeval.storage.writing import make_folder, temporary_folder
 from pbgeval.worker.context import Work
 from pbgeval.worker.plan import RunPlan
 from pbgeval.worker.run import do_work, plan_alone, what_is_done, work_as_local_worker
@@ -372,11 +372,11 @@ def _evaluate(inputs: Inputs, launch: Launch, team: Team | None = None) -> Repor
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)
     path = launch.output or _default_output(inputs.config, provenance)
-    owner = Ownership(path, describe_process(host_name(), os.environ), launch.observer.warn)
+    me = describe_process(host_name(), os.environ)
+    owner = (Ownership if launch.is_kept else SoleOwnership)(path, me, launch.observer.warn)
+    claim = Claim(path, me) if launch.is_kept else owner
     output = OutputDirectory(path, owner)
-    work = Work(
-        inputs, protocol, provenance, launch.device, launch.observer, launch.started, path, Claim(path, owner.me)
-    )
+    work = Work(inputs, protocol, provenance, launch.device, launch.observer, launch.started, path, claim)
     in_group = is_worker_of_a_group()
     team = team or (Team.join() if in_group else Team())
     is_first = team.rank_in_team == 0
@@ -416,6 +416,10 @@ def _claim(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> R
     if launch.url is not None:
         refuse_another_result(launch.url, digest_of(work.provenance), overwrite=launch.overwrite)
     check = partial(_check_memory, work, _num_workers(work, launch))
+    if not launch.is_kept:
+        check()
+        make_folder(output.path)
+        return None
     finished = output.claim(work.provenance, check, overwrite=launch.overwrite)
     if finished is not None:
         work.observer.note(f"{output.path}: already complete; showing the saved result; {OVERWRITE} recomputes it")

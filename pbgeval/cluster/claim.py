@@ -186,6 +186,21 @@ class Ownership(Claim):
             self._beat()
 
 
+@frozen
+class SoleOwnership(Ownership):
+    """Of a folder that this process has made and will remove: no other run knows of it, so nothing is written there."""
+
+    @property
+    def is_held(self) -> bool:
+        return True
+
+    def acquire(self) -> None:
+        """Have nothing to do."""
+
+    def release(self) -> None:
+        """Have nothing to do."""
+
+
 def leftovers_of(folder: Path) -> list[str]:
     """Return the names of files that processes were killed while they wrote, to become or to keep alive an owner.
 

@@ -53,7 +53,7 @@ from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import plural
-from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_atomically
+from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_new
 from pbgeval.version import __version__
 from pbgeval.worker.buckets import claimed_units
 from pbgeval.worker.collective import collectively
@@ -173,7 +173,8 @@ def _set_up(work: Work, team: Team, caller_settings: CallerSettings) -> Iterator
             remove_scratch(work.scratch_path)
             make_folder(context.scratch.path)
             make_folder(work.journal_path)
-            write_atomically(context.scratch.path / LEASE, team.nonce, check=work.claim.check)
+            write_new(context.scratch.path / LEASE, [team.nonce.encode()])
+            work.claim.check()  # before anybody trusts the lease
     context = _with_devices(context, caller_settings)
     try:
         yield context

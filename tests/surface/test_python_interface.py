@@ -32,6 +32,7 @@ from pbgeval import (
 from pbgeval.errors import OutputError
 from pbgeval.inputs import protocol
 from pbgeval.report.page import latex, markdown, page_of, read_source
+from pbgeval.storage.writing import system
 from tests.kit.case import TinyCase
 from tests.kit.commands import REPOSITORY
 
@@ -352,6 +353,12 @@ def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: P
 
 def test_an_evaluation_in_memory_writes_no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pbgeval.worker.per_edge.create_query_file", None)  # a call of it is a fault
+
+    assert evaluate_triples(SCORER, TEST).path is None
+
+
+def test_an_evaluation_in_memory_writes_nothing_that_must_outlast_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "sync", None)  # a call of it is a fault
 
     assert evaluate_triples(SCORER, TEST).path is None
 
