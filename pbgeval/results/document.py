@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from itertools import groupby
 from typing import Any
@@ -31,15 +31,19 @@ from pbgeval.notation import Side
 from pbgeval.ranking.tally import SideResult
 from pbgeval.results.output import digest_of
 from pbgeval.results.rank_rows import HistogramRows
-from pbgeval.results.result import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Result
+from pbgeval.results.result import BUCKETS, HISTOGRAM, SCHEMA_VERSION, OnDemand, Result
+from pbgeval.scoring.full_precision import full_precision
 from pbgeval.stats.cluster_sums import ClusterSums
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
-from pbgeval.stats.rank_stats import sums_of_groups
+from pbgeval.stats.rank_stats import StatsLayout, sums_of_groups
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 SIDES_IN_ORDER = ("both", "head", "tail", "relation")  # as columns of tables are read
+# Of so many queries a report keeps the statistics, some hundred kB, and computes what few read when it is read; of more
+# it computes all at once.
+MAX_QUERIES_KEPT = 1 << 14
 METRICS_IN_ORDER = ("count", "mean_reciprocal_rank", "hits_at_")  # first; the others as they come
 
 
@@ -175,7 +179,6 @@ def make_result(
     parts = _summaries(stats.headline, pools, context)
     total = parts()
     estimate = context.estimate
-    chosen = context.selection.select
     paths = (
         [parts(path_index=index) for index in range(len(context.edge_paths))]
         if len(context.edge_paths) > 1
@@ -190,8 +193,6 @@ def make_result(
         **_before_restrictions(context),
         "num_queries": total.num_queries,
         "metrics": total.metrics,
-        "macro_metrics": chosen(macro_over_keys(stats.grouped, context.sides)) if context.with_macro else None,
-        "relation_macro_metrics": chosen(macro_over_relations(stats.grouped, context.sides)),
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
@@ -200,30 +201,62 @@ def make_result(
         "diagnostics": diagnose(stats.headline, context.sides),
         "edge_diagnostics": context.edges,
         **_of_inputs(provenance),
+        **({"refused": total.refused} if total.refused else {}),
     }
     if estimate is not None:
         document["sample"] = _sample_section(estimate)
         for of_path, intervals in zip(document["edge_paths"], estimate.intervals_of_paths, strict=True):
             of_path["intervals"] = _sample_intervals(intervals, of_path["metrics"])
-    elif stats.clusters:
-        errors = standard_errors(stats.clusters, context.sides)
-        document["standard_errors"] = {key: error for key, error in errors.items() if key in total.metrics}
-    if stats.filtered is not None:
-        of_raw = SortedPools.from_groups(stats.raw, context.auc_samples)
-        document["raw_metrics"] = _summaries(stats.raw, of_raw, context)(with_loss=False).metrics
-    if stats.in_time is not None:  # scores are not kept for a third filter
-        no_scores = SortedPools.from_groups(stats.in_time, context.auc_samples)
-        of_ranks = evolve(context, selection=context.selection.of_ranks)
-        document["time_filtered_metrics"] = _summaries(stats.in_time, no_scores, of_ranks)(with_loss=False).metrics
+    tables = {
+        BUCKETS: _bucket_rows(stats.headline, pools, context),
+        HISTOGRAM: HistogramRows.from_groups(stats.headline, context.sides),
+    }
     return Result(
-        document | ({"refused": total.refused} if total.refused else {}),
+        _on_demand(document, _further_sections(stats, context, total.metrics.keys()), total.num_queries),
         run,
-        {
-            BUCKETS: _bucket_rows(stats.headline, pools, context),
-            HISTOGRAM: HistogramRows.from_groups(stats.headline, context.sides),
-            **_breakdown_tables(stats, context),
-        },
+        _on_demand(tables, _breakdown_tables(stats.grouped, context), total.num_queries),
     )
+
+
+def _on_demand(known: Mapping[str, Any], later: Mapping[str, Callable[[], Any]], num_queries: int) -> Mapping[str, Any]:
+    """Return what is known, and what is computed when it is read, whatever torch's defaults are by then."""
+    if num_queries > MAX_QUERIES_KEPT:
+        return {**known, **{name: compute() for name, compute in later.items()}}
+    return OnDemand.of(known, {name: full_precision()(compute) for name, compute in later.items()})
+
+
+def _further_sections(stats: RunStats, context: ReportContext, keys: Collection[str]) -> dict[str, Callable[[], Any]]:
+    """Return what computes the sections beside the headline, of which those of a small graph cost more than its ranks.
+
+    Args:
+        stats: of all queries.
+        context: of the run.
+        keys: of the headline's metrics.
+    """
+    sides, selection, grouped = context.sides, context.selection, stats.grouped
+
+    def of_groups(groups: GroupStats, chosen: Selection) -> dict[str, Any]:
+        pools = SortedPools.from_groups(groups, context.auc_samples)
+        return _summaries(groups, pools, evolve(context, selection=chosen))(with_loss=False).metrics
+
+    found: dict[str, Callable[[], Any]] = {
+        "macro_metrics": lambda: selection.select(macro_over_keys(grouped, sides)) if context.with_macro else None,
+        "relation_macro_metrics": lambda: selection.select(macro_over_relations(grouped, sides)),
+    }
+    if context.estimate is None and stats.clusters:
+        found["standard_errors"] = partial(_errors, stats.clusters.layout, stats.clusters.pack(), sides, keys)
+    if stats.filtered is not None:
+        found["raw_metrics"] = partial(of_groups, stats.raw, selection)
+    if stats.in_time is not None:  # scores are not kept for a third filter
+        found["time_filtered_metrics"] = partial(of_groups, stats.in_time, selection.of_ranks)
+    return found
+
+
+def _errors(layout: StatsLayout, packed: np.ndarray, sides: Sequence[Side], keys: Collection[str]) -> dict[str, float]:
+    """Return the standard errors of some metrics from sums by clusters, which are small when they are packed."""
+    clusters = ClusterSums(layout)
+    clusters.add_packed(packed)
+    return {key: error for key, error in standard_errors(clusters, sides).items() if key in keys}
 
 
 def _before_restrictions(context: ReportContext) -> dict[str, int]:
@@ -268,17 +301,21 @@ def _summaries(groups: GroupStats, pools: SortedPools, context: ReportContext) -
     )
 
 
-def _breakdown_tables(stats: RunStats, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
-    """Return the rows of each table of breakdowns, by name."""
+def _breakdown_tables(
+    grouped: GroupedStats, context: ReportContext
+) -> dict[str, Callable[[], tuple[Mapping[str, Any], ...]]]:
+    """Return what computes the rows of each table of breakdowns, by name."""
     is_chosen = cache(context.selection.has)  # the same keys in every row
+
+    def rows_of(name: str) -> tuple[Mapping[str, Any], ...]:
+        rows = [
+            {key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)}
+            for row in breakdown_rows(name, grouped, context.classes, context.sides)
+        ]
+        return _in_reading_order(rows, context.headline)
+
     return {
-        BREAKDOWN_FILES[name].removesuffix(".csv"): _in_reading_order(
-            [
-                {key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)}
-                for row in breakdown_rows(name, stats.grouped, context.classes, context.sides)
-            ],
-            context.headline,
-        )
+        BREAKDOWN_FILES[name].removesuffix(".csv"): partial(rows_of, name)
         for name in context.breakdowns
         if name in BREAKDOWN_FILES
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -50,6 +50,38 @@ class SavedTables(Mapping[str, Rows]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+@frozen(eq=False, repr=False)
+class OnDemand(Mapping[str, Any]):
+    """A mapping with values that are computed when they are first read. It is copied and pickled as a dict."""
+
+    _values: dict[str, Any]
+    _later: dict[str, Callable[[], Any]]  # computes a value that nobody has read
+
+    @classmethod
+    def of(cls, known: Mapping[str, Any], later: Mapping[str, Callable[[], Any]]) -> Self:
+        """Return values that are known, then those that can be computed."""
+        return cls({**known, **dict.fromkeys(later)}, dict(later))
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - whatever it holds
+        compute = self._later.get(key)
+        if compute is not None:
+            self._values[key] = compute()
+            self._later.pop(key, None)  # and what it is computed from
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
 
 
 def histogram_rows(tables: Mapping[str, Rows], rank_type: str) -> Rows:

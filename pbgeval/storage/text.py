@@ -583,4 +583,4 @@ def parse_memory(text: str) -> int:
 
 def json_text(document: Mapping[str, Any]) -> str:
     """Return JSON as all our files have it."""
-    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+    return json.dumps(dict(document), sort_keys=True, indent=2, allow_nan=False) + "\n"

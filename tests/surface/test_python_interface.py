@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import pickle
 import re
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from pbgeval import (
 from pbgeval.errors import OutputError
 from pbgeval.inputs import protocol
 from pbgeval.report.page import latex, markdown, page_of, read_source
+from pbgeval.results import document
 from pbgeval.storage.writing import system
 from tests.kit.case import TinyCase
 from tests.kit.commands import REPOSITORY
@@ -361,6 +363,21 @@ def test_an_evaluation_in_memory_writes_nothing_that_must_outlast_it(monkeypatch
     monkeypatch.setattr(system, "sync", None)  # a call of it is a fault
 
     assert evaluate_triples(SCORER, TEST).path is None
+
+
+def test_what_is_computed_when_it_is_read_is_what_is_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = evaluate_triples(SCORER, TEST, train=[TRAIN])
+    monkeypatch.setattr(document, "MAX_QUERIES_KEPT", 0)
+    at_once = evaluate_triples(SCORER, TEST, train=[TRAIN])
+    names = list(later.tables)
+
+    copied = pickle.loads(pickle.dumps(later))
+
+    assert [type(of.document) for of in (at_once, copied)] == [dict, dict]
+    assert (copied.document, later.document) == (at_once.document, at_once.document)
+    for name in at_once.tables:
+        assert list(copied.table(name)) == list(later.table(name)) == list(at_once.table(name))
+    assert (list(later.tables), list(copied.tables), list(at_once.tables)) == (names, names, names)
 
 
 # Documentation
