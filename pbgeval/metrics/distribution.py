@@ -20,7 +20,7 @@ from pbgeval.notation import Floats, Integers
 from pbgeval.stats.bins import bin_middles
 from pbgeval.stats.keyed_sums import KeyedSums, begins, first_of_each
 from pbgeval.stats.query_metrics import find_query_metric
-from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power
+from pbgeval.stats.series import harmonic, harmonic_squares, log_power_moments
 
 # Numbers of candidates -> what rank metrics are by chance: their expectations and variances in closed form.
 #
@@ -100,7 +100,16 @@ class CandidateGroups:
     @cached_property
     def log_geometric_mean(self) -> float:
         """The logarithm of the expected geometric mean rank: sum L(p), L(a) = ln of the mean of j^a over j = 1..C."""
-        return self.sum(log_mean_power(self.candidates_G, self.share_G))
+        return self.sum(self._log_moments[0])
+
+    @cached_property
+    def log_geometric_spread(self) -> float:
+        """The sum of L(2p) - 2 L(p), from which the variance of the geometric mean rank follows."""
+        return self.sum(self._log_moments[1])
+
+    @cached_property
+    def _log_moments(self) -> tuple[Floats, Floats]:
+        return log_power_moments(self.candidates_G, self.share_G)
 
 
 def expected_mean_reciprocal_rank(groups: CandidateGroups, cutoff: float = inf) -> float:

@@ -25,7 +25,6 @@ from pbgeval.metrics.distribution import (
     weighted_median,
 )
 from pbgeval.stats.keyed_sums import first_of_each
-from pbgeval.stats.series import log_power_spread
 
 # What a rank metric is: names, range, direction, level by chance, and how it is computed from a distribution.
 
@@ -201,7 +200,7 @@ GEOMETRIC_MEAN_RANK = Metric(
     compute=lambda ranks: exp(ranks.mean_log_rank),
     compute_expectation=lambda groups: exp(groups.log_geometric_mean),
     compute_variance=lambda groups: (  # exp(2 sum L(p)) (exp(sum L(2p) - 2 sum L(p)) - 1)
-        exp(2.0 * groups.log_geometric_mean) * expm1(groups.sum(log_power_spread(groups.candidates_G, groups.share_G)))
+        exp(2.0 * groups.log_geometric_mean) * expm1(groups.log_geometric_spread)
     ),
 )
 METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form

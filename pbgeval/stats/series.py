@@ -54,22 +54,20 @@ def mean_reciprocal(first_Q: NDArray[np.generic], last_Q: NDArray[np.generic]) -
     return np.asarray(total / (last - first + 1.0))
 
 
-def log_mean_power(num_G: NDArray[np.generic], power_G: NDArray[np.generic]) -> Floats:
-    """Return L(a) = ln of the mean of j^a over j = 1..c for each c >= 1 and 0 <= a <= 2, float64 (G,)."""
-    num, power = np.asarray(num_G, np.float64), np.asarray(power_G, np.float64)
-    mean, _ = _scaled_moments(num, power)
-    return np.asarray(power * np.log(num) + np.log1p(mean))
+def log_power_moments(num_G: NDArray[np.generic], power_G: NDArray[np.generic]) -> tuple[Floats, Floats]:
+    """Return L(a) and L(2a) - 2 L(a), each float64 (G,), where L(a) = ln of the mean of j^a over j = 1..c.
 
+    The second is ln(1 + variance / mean^2) of j^a, about a^2 times the variance of ln j where a is small, and never
+    negative: the difference of the two logarithms would have no digit of it.
 
-def log_power_spread(num_G: NDArray[np.generic], power_G: NDArray[np.generic]) -> Floats:
-    """Return L(2a) - 2 L(a) for each c >= 1 and 0 <= a <= 1, float64 (G,); never negative.
-
-    It is ln(1 + variance / mean^2) of j^a, about a^2 times the variance of ln j where a is small: the difference of
-    the two logarithms would have no digit of it.
+    Args:
+        num_G: c >= 1.
+        power_G: 0 <= a <= 2.
     """
     num, power = np.asarray(num_G, np.float64), np.asarray(power_G, np.float64)
     mean, mean_square = _scaled_moments(num, power)
-    return np.log1p(np.maximum(mean_square - mean**2, 0.0) / (1.0 + mean) ** 2)
+    spread = np.log1p(np.maximum(mean_square - mean**2, 0.0) / (1.0 + mean) ** 2)
+    return np.asarray(power * np.log(num) + np.log1p(mean)), np.asarray(spread)
 
 
 def _scaled_moments(num: Floats, power: Floats) -> tuple[Floats, Floats]:

@@ -179,6 +179,8 @@ class Record(RunStats):
     def sum_over(self, team: Team) -> None:
         """Add the records of all workers; worker 0 has the sum, the others' are then of no use."""
         self._add_waiting()
+        if team.size == 1:
+            return
         for groups in self._group_stats:
             team.sum_(groups.table_GD)
             for part in team.gather(groups.pack_sparse())[1:]:
