@@ -16,12 +16,13 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from attrs import asdict, frozen
 
 from pbgeval.scoring import device_exact, device_lists, device_pairs, device_scores
-from pbgeval.scoring.device_scores import ALIGNMENT, LOOP_TILES, PAIRS_PER_PROGRAM, TILES, Tiles
+from pbgeval.scoring.device_scores import LOOP_TILES, PAIRS_PER_PROGRAM, TILES, Term, Tiles
 
 NAMES = {torch.float32: "fp32", torch.float64: "fp64"}
 INTEGERS = {
@@ -174,12 +175,21 @@ def variants() -> dict[str, Variant]:
         found[f"{name}, float32, spelled out"] = _of_tiles(name, torch.float32, LOOP_TILES)
         found[f"{name}, float64, spelled out"] = _of_tiles(name, torch.float64, LOOP_TILES)
     for dtype, name in ((torch.float32, "float32"), (torch.float64, "float64")):
-        constants = {"PAIRS": PAIRS_PER_PROGRAM, "DEPTH": ALIGNMENT}
         for kernel in ("score_pairs", "compare_pairs"):
-            found[f"{kernel}, {name}"] = Variant(
-                "chain_kernels", kernel, _types(kernel, dtype), constants, {"num_warps": 4}, PAIRS_PER_PROGRAM
-            )
-    return found | exact_variants() | small_variants()
+            found[f"{kernel}, {name}"] = _of_pairs(kernel, dtype, "product")
+    return found | sum_variants() | exact_variants() | small_variants()
+
+
+def sum_variants() -> dict[str, Variant]:
+    """Return the kernels of sums over columns that are no products, by name."""
+    found: dict[str, Variant] = {}
+    for dtype, name in ((torch.float32, "float32"), (torch.float64, "float64")):
+        for term in ("absolute", "modulus"):
+            for kernel in ("score_tiles", "count_tiles"):
+                found[f"{kernel}, {name}, {term}"] = _of_tiles(kernel, dtype, LOOP_TILES, term)
+            for kernel in ("score_pairs", "compare_pairs"):
+                found[f"{kernel}, {name}, {term}"] = _of_pairs(kernel, dtype, term)
+    return found
 
 
 def small_variants() -> dict[str, Variant]:
@@ -209,9 +219,15 @@ def exact_variants() -> dict[str, Variant]:
     return found
 
 
-def _of_tiles(kernel: str, dtype: torch.dtype, tiles: Tiles) -> Variant:
-    options = device_scores._options(torch.empty(0, dtype=dtype), tiles) | {"BY_DOT": tiles is TILES}
+def _of_tiles(kernel: str, dtype: torch.dtype, tiles: Tiles, term: Term = "product") -> Variant:
+    with mock.patch.object(device_scores, "multiplies_by_dot", return_value=tiles is TILES):
+        options = device_scores._options(torch.empty(0, dtype=dtype), term)
     return Variant("chain_kernels", kernel, _types(kernel, dtype), *_split(options), tiles.rows * tiles.columns)
+
+
+def _of_pairs(kernel: str, dtype: torch.dtype, term: Term) -> Variant:
+    options = _split(device_scores._options_of_pairs(term))
+    return Variant("chain_kernels", kernel, _types(kernel, dtype), *options, PAIRS_PER_PROGRAM)
 
 
 def _types(kernel: str, dtype: torch.dtype) -> dict[str, str]:
@@ -223,7 +239,7 @@ def _types(kernel: str, dtype: torch.dtype) -> dict[str, str]:
 
 def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     """Tell apart what a kernel is written for and how Triton compiles it."""
-    names = ("num_warps", "num_stages")
+    names = {"num_warps", "num_stages", "enable_fp_fusion"} & options.keys()
     return {name: of for name, of in options.items() if name not in names}, {name: options[name] for name in names}
 
 
@@ -316,11 +332,12 @@ def variants_of_pairs() -> int:
 
     backend = make_backend(GPUTarget("cuda", 90, 32))
     bind = create_function_from_signature(score_pairs.signature, score_pairs.params, backend)
+    constants, _ = _split(device_scores._options_of_pairs("product"))
     found = set()
     for start in range(4):
         rows, places = torch.zeros(8)[start:], torch.zeros(8, dtype=torch.int64)[start:]
         given = (rows, places, rows, places, rows)
-        found.add(repr(bind(*given, 3, 4, 1, PAIRS=PAIRS_PER_PROGRAM, DEPTH=ALIGNMENT)[1]))
+        found.add(repr(bind(*given, 3, 4, 1, **constants)[1]))
     return len(found)
 
 

@@ -21,12 +21,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbgeval.ranking import draws
 from pbgeval.scoring import device_exact, device_lists, device_pairs, device_scores
+from pbgeval.scoring.distances import ABSOLUTE, MODULUS
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import GridProduct
 from pbgeval.scoring.product import paired_product, product
 from pbgeval.scoring.true_scores import row_hashes
 
 DEVICE = torch.device("cuda", 0)
+SCORES = {"product": product, **{of.name: of for of in (ABSOLUTE, MODULUS)}}
+PAIRED = {"product": paired_product, **{of.name: of.paired for of in (ABSOLUTE, MODULUS)}}
 MAY_MIX = {"__get__", "copy_", "__setitem__", "__getitem__", "index_put_", "__len__", "size", "stride"}
 TAKES_NUMPY = {"numpy", "__array__", "data_ptr"}
 ON_THE_HOST = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__repr__", "__format__", "__len__"}
@@ -224,21 +227,21 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Let a reference stand for each kernel, with the bits of a CPU's scores; return how often each was launched."""
     launches = SimpleNamespace(scores=0, pairs=0, count=0, exact=0, words=0)
 
-    def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+    def scores(query_BQD: Tensor, candidate_BCD: Tensor, term: str = "product") -> Tensor:
         launches.scores += 1
-        return product(query_BQD, candidate_BCD)
+        return SCORES[term](query_BQD, candidate_BCD)
 
-    def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tensor) -> Tensor:
+    def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tensor, term: str = "product") -> Tensor:
         launches.pairs += 1
-        return paired_product(query_QD[row_P], candidate_CD[column_P])
+        return PAIRED[term](query_QD[row_P], candidate_CD[column_P])
 
     def count(
-        query_KD: Tensor, columns: device_scores.Columns, targets: device_scores.Targets
+        query_KD: Tensor, columns: device_scores.Columns, targets: device_scores.Targets, term: str = "product"
     ) -> tuple[Tensor, Tensor]:
         launches.count += 1
         hash_C, own_Q = columns.hash_C, targets.own_Q
         candidate_CD = columns.transposed_KL.mT[: hash_C.numel(), : query_KD.shape[1]]
-        scores_QC = product(query_KD[None], candidate_CD[None])[0][targets.row_Q]
+        scores_QC = SCORES[term](query_KD[None], candidate_CD[None])[0][targets.row_Q]
         twin_QC = (scores_QC == targets.kernel_Q[:, None]) & (hash_C == targets.hash_Q[:, None])
         competes_QC = torch.arange(hash_C.numel()) != own_Q[:, None]
         better_QC = competes_QC & ~twin_QC & (scores_QC > targets.score_Q[:, None])
@@ -252,9 +255,10 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         hash_C: Tensor,
         at_P: Tensor,
         column_P: Tensor,
+        term: str = "product",
     ) -> Tensor:
         launches.pairs += 1
-        score_P = paired_product(query_KD[targets.row_Q[at_P]], candidate_CD[column_P])
+        score_P = PAIRED[term](query_KD[targets.row_Q[at_P]], candidate_CD[column_P])
         is_duplicate_P = (score_P == targets.kernel_Q[at_P]) & (hash_C[column_P] == targets.hash_Q[at_P])
         gap_P = torch.sign(score_P - targets.score_Q[at_P])
         return torch.where(is_duplicate_P, 0, gap_P).to(torch.int8)
@@ -532,9 +536,9 @@ def on_the_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compute with the memory of tensors that are all on the device, and return tensors that are."""
 
     def launched(*args: Any) -> Any:
-        given = [of for arg in args for of in (vars_of(arg) if not isinstance(arg, Tensor) else [arg])]
+        given = [of for arg in args for of in vars_of(arg)]
         assert all(isinstance(of, OnDevice) for of in given), "a kernel is given tensors of the host"
-        plain_args = [arg if isinstance(arg, Tensor) else type(arg)(*map(plain, vars_of(arg))) for arg in args]
+        plain_args = [type(arg)(*map(plain, vars_of(arg))) if hasattr(arg, "__slots__") else arg for arg in args]
         with torch._C.DisableTorchFunction():
             found = kernel(*map(plain, plain_args))
         return mapped(to_the_device, found)
@@ -543,5 +547,7 @@ def on_the_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def vars_of(arguments: Any) -> list[Tensor]:
-    """Return the tensors of a class of arguments, in order."""
+    """Return the tensors of an argument, in order: itself, or those of a class of arguments."""
+    if isinstance(arguments, Tensor | str):
+        return [arguments] if isinstance(arguments, Tensor) else []
     return [getattr(arguments, name) for name in type(arguments).__slots__ if name != "__weakref__"]

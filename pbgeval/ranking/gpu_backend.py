@@ -23,7 +23,7 @@ LARGEST_DOUBLED = 2.0**126  # a query of a distance is doubled
 
 @frozen(eq=False)
 class GpuBackend(TorchBackend):
-    """Counts inner products by tiles; known answers and the cells that are read are scored pair by pair.
+    """Counts sums over columns by tiles; known answers and the cells that are read are scored pair by pair.
 
     Float32 scores have one definition (`device_scores`). Exact ranks need none (`device_exact`).
     """
@@ -31,7 +31,7 @@ class GpuBackend(TorchBackend):
     @property
     def counts_by_tiles(self) -> bool:
         """Whether float32 scores are counted by the kernel that forgets them."""
-        return self.comparator.is_inner_product and self.exact_comparator is None and not self.keeps_scores
+        return self.comparator.term is not None and self.exact_comparator is None and not self.keeps_scores
 
     @property
     def counts_exactly(self) -> bool:
@@ -54,7 +54,9 @@ class GpuBackend(TorchBackend):
         if not self.counts_by_tiles:
             return super().prepare(runs)
         for run in runs:
-            _ = run.largest, run.columns
+            _ = run.columns
+            if self.comparator.multiplies:
+                _ = run.largest
         return None
 
     def count(self, block: Block) -> Counted:
@@ -67,8 +69,10 @@ class GpuBackend(TorchBackend):
             return self._count_listed(block)
         if not (self.counts_by_tiles and block.is_one_grid and block.excluded is None and true is not None):
             return super().count(block)
+        term = self.comparator.term
         assert isinstance(true, TrueScores), "ranks are not exact"
-        if block.may_overflow:
+        assert term is not None, "counted by tiles"
+        if self.comparator.multiplies and block.may_overflow:
             self._refuse_nan(block)
         query_KD, candidate_CD, columns = (
             block.queries.rows_BKD[0],
@@ -78,18 +82,18 @@ class GpuBackend(TorchBackend):
         own_Q = _own_among(block)
         row_Q = block.queries.row_on_device_Q
         targets = device_scores.Targets(row_Q, true.score_Q, true.kernel_Q, true.hash_Q, own_Q)
-        better_Q, tied_Q = device_scores.count(query_KD, columns, targets)
+        better_Q, tied_Q = device_scores.count(query_KD, columns, targets, term)
         count_NQ = torch.stack([better_Q, tied_Q, block.num_columns - (own_Q >= 0).int()])
         if block.known is not None:
             count_NQ = torch.cat([count_NQ, torch.zeros_like(count_NQ)])
         for query_P, column_P in self._known_answers(block):
-            signs_P = device_scores.compare(query_KD, targets, candidate_CD, columns.hash_C, query_P, column_P)
+            signs_P = device_scores.compare(query_KD, targets, candidate_CD, columns.hash_C, query_P, column_P, term)
             own = column_P, own_Q
             device_lists.add_signs(count_NQ, query_P, signs_P, device_lists.KNOWN, competing=1, but_own=own)
         read_P = query_KD.new_empty(0)
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
-            read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P)
+            read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P, term)
         return Counted(_of_rows(count_NQ.long()), true.score_Q, read_P, NO_CELLS, None)
 
     def _count_listed(self, block: Block) -> Counted:

@@ -145,6 +145,7 @@ class ScorerComparator:
     bias: bool = field(default=False, init=False)
     is_inner_product: bool = field(default=False, init=False)
     multiplies: bool = field(default=False, init=False)
+    term: None = field(default=None, init=False)
     by_rows: RowScorer | None = field(  # the model, if it scores all entities at once
         init=False,
         default=Factory(lambda self: self.scorer if isinstance(self.scorer, RowScorer) else None, takes_self=True),

@@ -21,7 +21,6 @@ class BlockSizes:
     screened_candidates: int  # of such a block for exact ranks
     list_cells: int  # scores of sampled lists
     compared_cells: int  # scores that are compared with true scores
-    distance_cells: int  # scores that are sums over columns
     pairs: int  # scored pair by pair
     compared_pairs: int  # where pairs come again
     decided_pairs: int  # for exact ranks
@@ -50,7 +49,6 @@ CPU = BlockSizes(
     screened_candidates=2048,
     list_cells=1 << 19,
     compared_cells=1 << 18,
-    distance_cells=1 << 16,
     pairs=1 << 11,
     compared_pairs=1 << 14,
     decided_pairs=1 << 12,
@@ -74,7 +72,6 @@ GPU = BlockSizes(
     screened_candidates=1 << 18,
     list_cells=1 << 26,  # 256 MB in float32
     compared_cells=1 << 26,
-    distance_cells=1 << 26,
     pairs=1 << 20,
     compared_pairs=1 << 20,
     decided_pairs=1 << 20,

@@ -1,4 +1,4 @@
-"""The kernels of `device_scores`, in Triton. Each computes a score as one chain of fused multiply-adds, in one order.
+"""The kernels of `device_scores`, in Triton. Each computes a score as one chain of terms, in one order of columns.
 
 Imported only where they are used: Triton decides when it sees a kernel whether it compiles or interprets it.
 
@@ -7,12 +7,17 @@ Imported only where they are used: Triton decides when it sees a kernel whether 
     score_pairs    a thread per pair of rows -> its score
     compare_pairs  the same -> whether it is above the true score of a query, equal or below
 
+What a column adds is TERM: `dot` and `fma` the product, fused with the sum, by Triton's dot or spelled out; `absolute`
+|x - y|; `modulus` |x - y| of complex numbers, whose imaginary parts are in the second half of a row. Of the last two a
+score is minus the sum. They are compiled without fusion: each difference, square, root and sum is rounded by itself.
+
 Letters: M rows and N columns of a tile, K a step through the columns of the vectors, P pairs. What is handed in:
 
     query (.., D)                 rows next to each other, D = num_steps * TILE_DEPTH columns, zeros behind the vectors
     candidate (.., D, L)          transposed, L = num_aligned * 16 candidates: a tile's columns lie together, so that
                                   neither loads nor shared memory are read in pieces
     num_rows, num_columns         of the block; what lies beyond is read as something, and not used
+    num_terms                     of a score that is no product
 
 A program computes one tile. Whatever it needs beside the products is loaded after them: registers are short until then.
 """
@@ -28,7 +33,7 @@ LOW_BITS = tl.constexpr((1 << 16) - 1)
 NOWHERE = tl.constexpr(-1)  # of a true entity that is none of the candidates
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
-SIZES = ["num_rows", "num_columns", "num_steps", "num_aligned"]
+SIZES = ["num_rows", "num_columns", "num_steps", "num_aligned", "num_terms"]
 # Nor compiled again for rows and pairs that begin somewhere else: single numbers are read of each.
 OF_COMPARED = ["row_ptr", "true_ptr", "kernel_ptr", "hash_ptr", "at_ptr", "column_ptr"]
 OF_PAIRS = ["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "score_ptr"]
@@ -43,7 +48,8 @@ def score_tiles(
     num_columns,
     num_steps,
     num_aligned,
-    BY_DOT: tl.constexpr,
+    num_terms,
+    TERM: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
@@ -63,7 +69,8 @@ def score_tiles(
         first_column,
         num_steps,
         num_aligned,
-        BY_DOT,
+        num_terms,
+        TERM,
         TILE_COLUMNS,
         TILE_DEPTH,
     )
@@ -88,7 +95,8 @@ def count_tiles(
     num_columns,
     num_steps,
     num_aligned,
-    BY_DOT: tl.constexpr,
+    num_terms,
+    TERM: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
@@ -110,7 +118,8 @@ def count_tiles(
         first_column,
         num_steps,
         num_aligned,
-        BY_DOT,
+        num_terms,
+        TERM,
         TILE_COLUMNS,
         TILE_DEPTH,
     )
@@ -139,7 +148,8 @@ def _chains(
     first_column,
     num_steps,
     num_aligned,
-    BY_DOT: tl.constexpr,
+    num_terms,
+    TERM: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
 ):
@@ -153,7 +163,7 @@ def _chains(
     column_N = first_column + tl.arange(0, TILE_COLUMNS)
     is_column_N = column_N < length
     score_MN = tl.zeros((row_M.shape[0], TILE_COLUMNS), query_ptr.dtype.element_ty)
-    if BY_DOT:
+    if TERM == "dot":
         for step in range(num_steps):
             k_K = step * TILE_DEPTH + tl.arange(0, TILE_DEPTH)
             query_MK = tl.load(query_M[:, None] + k_K[None, :])
@@ -161,12 +171,29 @@ def _chains(
                 candidate_ptr + k_K[:, None] * length + column_N[None, :], mask=is_column_N[None, :], other=0.0
             )
             score_MN = tl.dot(query_MK, candidate_KN, score_MN, input_precision="ieee")
-    else:
+    elif TERM == "fma":
         for k in range(width):
             candidate_N = tl.load(candidate_ptr + k * length + column_N, mask=is_column_N, other=0.0)
             query_MN, candidate_MN = tl.broadcast(tl.load(query_M + k)[:, None], candidate_N[None, :])
             score_MN = tl.fma(query_MN, candidate_MN, score_MN)
+    else:
+        candidate_ptr += column_N
+        for k in range(num_terms):
+            candidate_N = tl.load(candidate_ptr + k * length, mask=is_column_N, other=0.0)
+            gap_MN = tl.load(query_M + k)[:, None] - candidate_N[None, :]
+            if TERM == "modulus":
+                candidate_N = tl.load(candidate_ptr + (num_terms + k) * length, mask=is_column_N, other=0.0)
+                score_MN += _modulus(gap_MN, tl.load(query_M + num_terms + k)[:, None] - candidate_N[None, :])
+            else:
+                score_MN += tl.abs(gap_MN)
+        score_MN *= -1.0
     return score_MN
+
+
+@triton.jit
+def _modulus(real, imag):
+    square = real * real + imag * imag
+    return tl.sqrt_rn(square) if square.dtype == tl.float32 else tl.sqrt(square)
 
 
 @triton.jit(do_not_specialize=["num_pairs", "dimension", "num_steps"], do_not_specialize_on_alignment=OF_PAIRS)
@@ -179,6 +206,7 @@ def score_pairs(
     num_pairs,
     dimension,
     num_steps,
+    TERM: tl.constexpr,
     PAIRS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
@@ -187,7 +215,7 @@ def score_pairs(
     is_pair_P = at_P < num_pairs
     row_P = tl.load(row_ptr + at_P, mask=is_pair_P, other=0)
     column_P = tl.load(column_ptr + at_P, mask=is_pair_P, other=0)
-    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, PAIRS, DEPTH)
+    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, TERM, PAIRS, DEPTH)
     tl.store(score_ptr + at_P, score_P, mask=is_pair_P)
 
 
@@ -206,6 +234,7 @@ def compare_pairs(
     num_pairs,
     dimension,
     num_steps,
+    TERM: tl.constexpr,
     PAIRS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
@@ -218,7 +247,7 @@ def compare_pairs(
     at_P = tl.load(at_ptr + place_P, mask=is_pair_P, other=0)
     column_P = tl.load(column_ptr + place_P, mask=is_pair_P, other=0)
     row_P = tl.load(row_ptr + at_P, mask=is_pair_P, other=0)
-    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, PAIRS, DEPTH)
+    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, TERM, PAIRS, DEPTH)
     true_P = tl.load(true_ptr + at_P, mask=is_pair_P, other=0.0)
     duplicate_P = score_P == tl.load(kernel_ptr + at_P, mask=is_pair_P, other=0.0)
     hash_P = tl.load(candidate_hash_ptr + column_P, mask=is_pair_P, other=0)
@@ -236,18 +265,27 @@ def _pairs(
     is_pair_P,
     dimension,
     num_steps,
+    TERM: tl.constexpr,
     PAIRS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
     """Return the score of each pair of rows."""
     query_P = query_ptr + row_P.to(tl.int64) * dimension
     candidate_P = candidate_ptr + column_P.to(tl.int64) * dimension
+    num_terms = dimension // 2 if TERM == "modulus" else dimension
     score_P = tl.zeros((PAIRS,), query_ptr.dtype.element_ty)
     for step in range(num_steps):
         for at in tl.static_range(DEPTH):
             k = step * DEPTH + at
-            is_number_P = is_pair_P & (k < dimension)  # as zeros behind the vectors would be
+            is_number_P = is_pair_P & (k < num_terms)  # as zeros behind the vectors would be
             x_P = tl.load(query_P + k, mask=is_number_P, other=0.0)
             y_P = tl.load(candidate_P + k, mask=is_number_P, other=0.0)
-            score_P = tl.fma(x_P, y_P, score_P)
-    return score_P
+            if TERM == "fma":
+                score_P = tl.fma(x_P, y_P, score_P)
+            elif TERM == "modulus":
+                u_P = tl.load(query_P + num_terms + k, mask=is_number_P, other=0.0)
+                v_P = tl.load(candidate_P + num_terms + k, mask=is_number_P, other=0.0)
+                score_P += _modulus(x_P - y_P, u_P - v_P)
+            else:
+                score_P += tl.abs(x_P - y_P)
+    return score_P if TERM == "fma" else score_P * -1.0

@@ -22,6 +22,7 @@ import torch
 from attrs import Factory, define, field, frozen
 from torch import Tensor
 
+from pbgeval.scoring.device_scores import Term
 from pbgeval.scoring.distances import ABSOLUTE, MODULUS, ColumnDistance
 from pbgeval.scoring.product import paired_product, product
 
@@ -206,7 +207,7 @@ class L1(Dot):
         return self.distance(query_BQD, candidate_BCD)
 
     def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
-        return self.scores(query_QD.unsqueeze(1), candidate_QD.unsqueeze(1)).flatten()
+        return self.distance.paired(query_QD, candidate_QD)
 
 
 class ComplexL1(L1):
@@ -239,6 +240,13 @@ class Comparator:
     def is_inner_product(self) -> bool:
         """Whether `scores` are inner products of prepared rows and nothing else."""
         return self.base.is_inner_product and not self._adds_bias_outside
+
+    @property
+    def term(self) -> Term | None:
+        """What each column adds to `scores`, if they are such sums and nothing else: kernels may add them up."""
+        if self.is_inner_product:
+            return "product"
+        return self.base.distance.name if isinstance(self.base, L1) and not self.bias else None
 
     @property
     def multiplies(self) -> bool:

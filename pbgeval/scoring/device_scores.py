@@ -1,6 +1,7 @@
 """Vectors on a GPU -> scores of blocks, scores of pairs, and counts: one definition of a score (decision 0014).
 
-    score = 0, and for each column in ascending order: score = fma(query, candidate, score)
+    product        score = 0, and for each column in ascending order: score = fma(query, candidate, score)
+    other terms    minus their sum over the columns, in the same order (`distances`)
 
 Each step is rounded once, to the nearest number, subnormal ones included; rows end in zeros up to a multiple of 16
 columns. So the bits of a score depend on its two vectors alone, whatever kernel, block or tile computes it.
@@ -12,6 +13,7 @@ import contextlib
 import functools
 import importlib.util
 from types import ModuleType
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,7 @@ from pbgeval.errors import LaunchError, install
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter compute on a CPU
 ALIGNMENT = 16
 PAIRS_PER_PROGRAM = 128
+Term = Literal["product", "absolute", "modulus"]  # what a column adds to a score; the latter two take it away
 MAX_COUNTED = 1 << 30  # candidates that are counted at once: counts are int32
 
 
@@ -38,7 +41,7 @@ class Tiles:
 
 
 TILES = Tiles(128, 128, warps=16)  # of float32, by Triton's dot: 103 to 106 registers, none spilled
-LOOP_TILES = Tiles(64, 64)  # of float64, or where the dot has other bits
+LOOP_TILES = Tiles(64, 64)  # of float64, of what is no product, or where the dot has other bits
 
 
 def takes(device: torch.device) -> bool:
@@ -87,12 +90,17 @@ def multiplies_by_dot(device: torch.device, dtype: torch.dtype) -> bool:
     return dtype is torch.float32 and device.type not in _devices_by_loop()
 
 
+def num_terms(term: Term, dimension: int) -> int:
+    """Return how many terms a row of so many columns has."""
+    return dimension // 2 if term == "modulus" else dimension
+
+
 def multiply_by_loop(device: torch.device) -> None:
     """Spell the chain out from now on: the self-check has found other bits."""
     _devices_by_loop().add(device.type)
 
 
-def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+def scores(query_BQD: Tensor, candidate_BCD: Tensor, term: Term = "product") -> Tensor:
     """Return the scores (B, Q, C) of B blocks, by one kernel."""
     num_blocks, num_queries, dimension = query_BQD.shape
     num_candidates = candidate_BCD.shape[1]
@@ -100,7 +108,7 @@ def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     if not score_BQC.numel():
         return score_BQC
     candidate_BKL = _transposed(candidate_BCD)
-    tiles = _tiles(query_BQD)
+    tiles = _tiles(query_BQD, term)
     num_tiles = -(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns)
     with current(query_BQD.device):
         _kernels().score_tiles[(num_blocks * num_tiles,)](
@@ -111,12 +119,13 @@ def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
             num_candidates,
             _num_steps(dimension),
             candidate_BKL.shape[-1] // ALIGNMENT,
-            **_options(query_BQD, tiles),
+            num_terms(term, dimension),
+            **_options(query_BQD, term),
         )
     return score_BQC
 
 
-def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tensor) -> Tensor:
+def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tensor, term: Term = "product") -> Tensor:
     """Return the score (P,) of each pair of a row of queries and a row of candidates."""
     num_pairs, dimension = row_P.numel(), query_QD.shape[-1]
     score_P = query_QD.new_empty(num_pairs)
@@ -131,16 +140,20 @@ def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tenso
             score_P,
             num_pairs,
             dimension,
-            _num_steps(dimension),
-            PAIRS=PAIRS_PER_PROGRAM,
-            DEPTH=ALIGNMENT,
-            num_warps=4,
+            _num_steps(num_terms(term, dimension)),
+            **_options_of_pairs(term),
         )
     return score_P
 
 
 def compare(
-    query_KD: Tensor, targets: Targets, candidate_CD: Tensor, hash_C: Tensor, at_P: Tensor, column_P: Tensor
+    query_KD: Tensor,
+    targets: Targets,
+    candidate_CD: Tensor,
+    hash_C: Tensor,
+    at_P: Tensor,
+    column_P: Tensor,
+    term: Term = "product",
 ) -> Tensor:
     """Compare pairs with true scores, as `count` does: 1 better, 0 tied, -1 worse; int8 (P,).
 
@@ -151,6 +164,7 @@ def compare(
         hash_C: their hashes.
         at_P: the query of each pair.
         column_P: its candidate.
+        term: of a score.
     """
     sign_P = torch.empty(at_P.numel(), dtype=torch.int8, device=query_KD.device)
     if not at_P.numel():
@@ -169,10 +183,8 @@ def compare(
             sign_P,
             at_P.numel(),
             query_KD.shape[1],
-            _num_steps(query_KD.shape[1]),
-            PAIRS=PAIRS_PER_PROGRAM,
-            DEPTH=ALIGNMENT,
-            num_warps=4,
+            _num_steps(num_terms(term, query_KD.shape[1])),
+            **_options_of_pairs(term),
         )
     return sign_P
 
@@ -201,7 +213,7 @@ class Targets:
     own_Q: Tensor  # int64: the candidate that is the true entity itself, -1 where it is none of them
 
 
-def count(query_KD: Tensor, columns: Columns, targets: Targets) -> tuple[Tensor, Tensor]:
+def count(query_KD: Tensor, columns: Columns, targets: Targets, term: Term = "product") -> tuple[Tensor, Tensor]:
     """Return how many candidates are better than each query's true entity, and how many tie, int32 (Q,) each.
 
     The true entity itself does not compete. A candidate with its very vector ties. No score may be NaN.
@@ -211,7 +223,7 @@ def count(query_KD: Tensor, columns: Columns, targets: Targets) -> tuple[Tensor,
     better_Q, tied_Q = (torch.zeros(num_queries, dtype=torch.int32, device=query_KD.device) for _ in range(2))
     if not num_queries or not num_candidates:
         return better_Q, tied_Q
-    tiles = _tiles(query_KD)
+    tiles = _tiles(query_KD, term)
     with current(query_KD.device):
         _kernels().count_tiles[(-(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns),)](
             _padded(query_KD),
@@ -228,24 +240,39 @@ def count(query_KD: Tensor, columns: Columns, targets: Targets) -> tuple[Tensor,
             num_candidates,
             _num_steps(query_KD.shape[1]),
             columns.transposed_KL.shape[-1] // ALIGNMENT,
-            **_options(query_KD, tiles),
+            num_terms(term, query_KD.shape[1]),
+            **_options(query_KD, term),
         )
     return better_Q, tied_Q
 
 
-def _tiles(query: Tensor) -> Tiles:
-    return TILES if multiplies_by_dot(query.device, query.dtype) else LOOP_TILES
+def _tiles(query: Tensor, term: Term) -> Tiles:
+    return TILES if term == "product" and multiplies_by_dot(query.device, query.dtype) else LOOP_TILES
 
 
-def _options(query: Tensor, tiles: Tiles) -> dict[str, int | bool]:
+def _options(query: Tensor, term: Term) -> dict[str, int | bool | str]:
     """Return what the kernels of tiles are compiled for."""
+    tiles = _tiles(query, term)
+    spelled_out = "fma" if term == "product" else term
     return {
-        "BY_DOT": multiplies_by_dot(query.device, query.dtype),
+        "TERM": "dot" if tiles is TILES else spelled_out,
         "TILE_ROWS": tiles.rows,
         "TILE_COLUMNS": tiles.columns,
         "TILE_DEPTH": tiles.depth,
         "num_warps": tiles.warps,
         "num_stages": tiles.stages,
+        "enable_fp_fusion": term == "product",
+    }
+
+
+def _options_of_pairs(term: Term) -> dict[str, int | bool | str]:
+    """Return what the kernels of pairs are compiled for."""
+    return {
+        "TERM": "fma" if term == "product" else term,
+        "PAIRS": PAIRS_PER_PROGRAM,
+        "DEPTH": ALIGNMENT,
+        "num_warps": 4,
+        "enable_fp_fusion": term == "product",
     }
 
 

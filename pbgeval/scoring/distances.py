@@ -5,7 +5,7 @@
 
 Columns are added one after the other, each difference, square, root and sum being rounded by itself as IEEE says. So a
 score has the same bits whatever the shape of its block, the number of threads or the device, and nothing is padded.
-On a CPU compiled loops do the same where that is worth it.
+On a CPU compiled loops do the same where that is worth it; on a GPU kernels do (`device_scores`).
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.scoring.block_sizes import sizes_on
+from pbgeval.scoring import device_scores
 
 JIT_MIN_TERMS = 1 << 22  # of the first block for which numba is imported
+CELLS_AT_A_TIME = 1 << 16  # sums that stay in cache; changes no number
 
 
 @frozen(eq=False)
 class ColumnDistance:
     """A distance that is a sum of terms, each of a column or of a pair of them; its negative is the score."""
 
+    name: device_scores.Term
     term: Callable[[list[Tensor]], Tensor]  # differences in the columns of a term, which it may overwrite -> the term
     columns_per_term: int  # a term's columns lie in as many parts of a row, of equal lengths
     loop: CompiledLoop  # the same by arrays: queries, candidates by column, sums
 
     def __call__(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
         """Return minus the sums, (B, Q, C)."""
+        if device_scores.takes(query_BQD.device):
+            return device_scores.scores(query_BQD, candidate_BCD, self.name)
         num_products, num_queries, dimension = query_BQD.shape
         num_candidates = candidate_BCD.shape[1]
         sums_BQC = query_BQD.new_zeros((num_products, num_queries, num_candidates))
         if not sums_BQC.numel() or not dimension:
             return sums_BQC
         is_worth_it = self.loop.is_worth_compiling(query_BQD.numel() * num_candidates, JIT_MIN_TERMS)
-        is_taken = query_BQD.device.type == "cpu" and query_BQD.dtype in (torch.float32, torch.float64)
-        if is_worth_it and is_taken:
+        if is_worth_it and query_BQD.dtype in (torch.float32, torch.float64):
             of_column_BDC = candidate_BCD.transpose(1, 2).contiguous()  # a column's candidates next to each other
             self.loop(query_BQD.contiguous().numpy(), of_column_BDC.numpy(), sums_BQC.numpy())
             return sums_BQC.neg_()
-        cells = sizes_on(query_BQD.device).distance_cells
-        batches, rows = max(1, cells // (num_queries * num_candidates)), max(1, cells // num_candidates)
+        batches, rows = (max(1, CELLS_AT_A_TIME // size) for size in (num_queries * num_candidates, num_candidates))
         for batch, row in itertools.product(range(0, num_products, batches), range(0, num_queries, rows)):
             part = slice(batch, batch + batches), slice(row, row + rows)
             query_BQ1D, candidate_B1CD = query_BQD[part].unsqueeze(2), candidate_BCD[part[0]].unsqueeze(1)
@@ -57,12 +59,19 @@ class ColumnDistance:
                 sums_bqC += self.term([query_BQ1D[..., column] - candidate_B1CD[..., column] for column in columns])
         return sums_BQC.neg_()
 
+    def paired(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        """Return the same of each query with its own candidate, (Q,)."""
+        if device_scores.takes(query_QD.device):
+            every_Q = torch.arange(len(query_QD), device=query_QD.device)
+            return device_scores.pairs(query_QD, every_Q, candidate_QD, every_Q, self.name)
+        return self(query_QD.unsqueeze(1), candidate_QD.unsqueeze(1)).flatten()
+
 
 def _modulus_of(parts: list[Tensor]) -> Tensor:
     real, imag = parts
     square = real.mul_(real).add_(imag.mul_(imag))
-    # numpy's roots are as IEEE says, which torch's on a CPU are not (MKL's are 1 ulp off)
-    return square.sqrt_() if square.device.type != "cpu" else torch.from_numpy(np.sqrt(square.numpy()))
+    # numpy's roots are as IEEE says, which torch's are not (MKL's are 1 ulp off)
+    return torch.from_numpy(np.sqrt(square.numpy()))
 
 
 @CompiledLoop
@@ -96,5 +105,5 @@ def _modulus(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def
                         sum_C[at] += np.sqrt(real * real + imag * imag)
 
 
-ABSOLUTE = ColumnDistance(lambda parts: parts[0].abs_(), 1, _absolute)
-MODULUS = ColumnDistance(_modulus_of, 2, _modulus)
+ABSOLUTE = ColumnDistance("absolute", lambda parts: parts[0].abs_(), 1, _absolute)
+MODULUS = ColumnDistance("modulus", _modulus_of, 2, _modulus)

@@ -247,11 +247,11 @@ def _tiles_agree(samples: list[tuple[Tensor, Tensor]]) -> bool:
         for rows, columns in DEVICE_SHAPES:
             place = slice(DEVICE_SHAPES[-1][1] - columns, DEVICE_SHAPES[-1][1])
             for num_blocks in NUM_PRODUCTS:
-                blocks = (
+                query_BQD, candidate_BCD = (
                     torch.cat([vectors_ND.roll(1, 0)[:of].expand(num_blocks - 1, -1, -1), x_ND[None]])
                     for of, x_ND in ((rows, vectors_ND[:rows]), (columns, vectors_ND[place]))
                 )
-                if not torch.equal(device_scores.scores(*blocks)[-1], expected_KC[:rows, place]):
+                if not torch.equal(device_scores.scores(query_BQD, candidate_BCD)[-1], expected_KC[:rows, place]):
                     return False
         every_K = torch.arange(expected_KC.shape[0], device=vectors_ND.device)
         true_K = expected_KC.diagonal()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from attrs import evolve
 
-from pbgeval.scoring import block_sizes
+from pbgeval.scoring import distances
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
 from pbgeval.scoring.distances import ABSOLUTE
 from tests import reference
@@ -106,7 +106,7 @@ def test_a_clamped_score_ends_at_20_and_ties_beyond():
 
 
 def test_distances_of_columns_are_computed_in_pieces_that_fit(monkeypatch):
-    monkeypatch.setattr(block_sizes.CPU, "distance_cells", 20)
+    monkeypatch.setattr(distances, "CELLS_AT_A_TIME", 20)
     query_BQD, candidate_BCD = torch.randn(2, 7, 3), torch.randn(2, 6, 3)
     sizes = []
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pbgeval.scoring.device_scores import TILES
-from tests.compiled_kernels import exact_variants, small_variants, variants
+from tests.compiled_kernels import exact_variants, small_variants, sum_variants, variants
 from tests.kit.commands import run_program
 
 REGISTERS_OF_A_PROCESSOR = 1 << 16
@@ -18,6 +18,7 @@ MAX_REGISTERS = {
     **dict.fromkeys(("score_tiles, float32", "count_tiles, float32"), 112),
     **{f"{name}, {of}": 40 for name in ("score_pairs", "compare_pairs") for of in ("float32", "float64")},
     **dict.fromkeys(small_variants(), 144),
+    **{name: 64 for name in sum_variants() if "pairs" in name},
 }
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,10 @@ def test_a_kernel_keeps_to_its_registers(found: dict[str, dict[str, Any]], name:
     assert of["registers"] <= min(MAX_REGISTERS[name], REGISTERS_OF_A_PROCESSOR // of["threads"])
 
 
-@pytest.mark.parametrize("name", sorted(variants().keys() - exact_variants().keys() - small_variants().keys()))
+PRODUCTS = variants().keys() - exact_variants().keys() - small_variants().keys() - sum_variants().keys()
+
+
+@pytest.mark.parametrize("name", sorted(PRODUCTS))
 def test_a_kernel_is_a_chain_of_fused_multiply_adds(found: dict[str, dict[str, Any]], name: str) -> None:
     """Law 2: no tensor core, no product and sum apart, nothing flushed to zero; one fma per cell and column."""
     of = found[name]
@@ -46,6 +50,15 @@ def test_a_kernel_is_a_chain_of_fused_multiply_adds(found: dict[str, dict[str, A
     multiply_add = "DFMA" if "float64" in name else "FFMA"
     assert (of["matrix_instructions"], of["unfused"]) == (0, [])
     assert of["fma"] == of["in_loop"][multiply_add] == of["cells_per_thread"] * columns_in_a_step
+
+
+@pytest.mark.parametrize("name", sum_variants())
+def test_no_steps_of_other_sums_are_fused(found: dict[str, dict[str, Any]], name: str) -> None:
+    """Each difference, square, root and sum is rounded by itself, and nothing is flushed to zero."""
+    of = found[name]
+    steps = {"add", "sub"} | ({"mul"} if "modulus" in name else set())
+    assert (of["matrix_instructions"], of["fma"]) == (0, 0)
+    assert of["unfused"] == sorted(f"{step}.rn.f{64 if 'float64' in name else 32}" for step in steps)
 
 
 @pytest.mark.parametrize("name", ["score_tiles, float32", "count_tiles, float32"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -135,6 +136,53 @@ def test_padding_makes_no_number_of_infinity_and_none_is_lost(way):
     torch.testing.assert_close(found_QC, torch.tensor(expected), rtol=0, atol=0, equal_nan=True)
     pairs_QC = every_pair(query_QD.to(way), candidate_CD.to(way)).cpu()
     torch.testing.assert_close(pairs_QC, found_QC, rtol=0, atol=0, equal_nan=True)
+
+
+# Sums over columns that are no products
+
+
+def sums_in_order(query_QD: Tensor, candidate_CD: Tensor, term: str) -> Tensor:
+    """Scores (Q, C), one column after the other, each step rounded as numpy rounds it."""
+    query_QD, candidate_CD = query_QD.numpy(), candidate_CD.numpy()
+    sum_QC = np.zeros((len(query_QD), len(candidate_CD)), query_QD.dtype)
+    num_terms = device_scores.num_terms(term, query_QD.shape[1])
+    for k in range(num_terms):
+        term_QC = np.abs(query_QD[:, None, k] - candidate_CD[:, k])
+        if term == "modulus":
+            other_QC = query_QD[:, None, num_terms + k] - candidate_CD[:, num_terms + k]
+            term_QC = np.sqrt(term_QC * term_QC + other_QC * other_QC)
+        sum_QC += term_QC
+    return torch.from_numpy(-sum_QC)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy warns of overflow
+@pytest.mark.parametrize(("dtype", "term", "dimension"), crossed(DTYPES, ["absolute", "modulus"], [5, 38], quick=2))
+def test_sums_over_columns_have_the_bits_of_one_order(kernel_device, dtype, term, dimension):
+    """In tiles, in pairs, and where they are counted; also where squares are subnormal or overflow, or rows are one."""
+    candidate_CD = normal(35, dimension, seed=2, dtype=dtype)
+    scale_Q = torch.tensor([1.0, 2.0**-70, 1e19, torch.finfo(dtype).max / 8, 1.0], dtype=dtype).repeat(4)
+    query_QD = torch.cat([normal(15, dimension, dtype=dtype), candidate_CD[:5]]) * scale_Q[:, None]
+    candidate_CD[30:] = candidate_CD[:5] * scale_Q[1:6, None]
+    expected_QC = sums_in_order(query_QD, candidate_CD, term)
+    query_QD, candidate_CD = query_QD.to(kernel_device), candidate_CD.to(kernel_device)
+    every_Q, own_Q = torch.arange(20, device=kernel_device), torch.arange(20, device=kernel_device) % 3
+    row_P, column_P = every_Q.repeat_interleave(35), torch.arange(35, device=kernel_device).repeat(20)
+
+    whole_BQC = device_scores.scores(torch.stack([query_QD] * 2), torch.stack([candidate_CD.flip(0)] * 2), term)
+    pairs_P = device_scores.pairs(query_QD, row_P, candidate_CD, column_P, term)
+
+    assert torch.equal(whole_BQC[1].flip(1).cpu(), expected_QC)
+    assert torch.equal(pairs_P.view(20, 35).cpu(), expected_QC)
+    assert torch.equal(torch.signbit(pairs_P), torch.signbit(expected_QC.flatten()).to(kernel_device))
+    true_Q = expected_QC.to(kernel_device)[every_Q, own_Q]
+    of = targets(every_Q, true_Q, own_Q)
+    hash_C = torch.zeros(35, dtype=torch.int64, device=kernel_device)
+    better_Q, tied_Q = device_scores.count(query_QD, Columns.from_rows(candidate_CD, hash_C), of, term)
+    gap_QC = torch.sign(expected_QC.to(kernel_device).nan_to_num() - true_Q.nan_to_num()[:, None])
+    assert torch.equal(better_Q.long(), (gap_QC > 0).sum(1))
+    assert torch.equal(tied_Q.long(), (gap_QC == 0).sum(1) - 1)
+    signs_P = device_scores.compare(query_QD, of, candidate_CD, hash_C, row_P, column_P, term)
+    assert torch.equal(signs_P.view(20, 35).to(gap_QC), gap_QC)
 
 
 # Counts
