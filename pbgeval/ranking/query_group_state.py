@@ -16,6 +16,7 @@ from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.backend import Backend
+from pbgeval.ranking.best_on_device import BestOnDevice
 from pbgeval.ranking.block import QueryRows
 from pbgeval.ranking.groups import QuerySource, refuse_nan_of_pairs, refused_by_name
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
@@ -28,6 +29,7 @@ from pbgeval.ranking.query_edges import (
 )
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
+from pbgeval.scoring import device_scores
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
@@ -202,6 +204,7 @@ class TopCandidates:
     known_Kk: np.ndarray  # bool
     # (keys, entity ids) -> which are evaluated answers; other known answers are left out. None: none are.
     is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    _on_device: BestOnDevice | None = None  # what blocks on a GPU have added since the lists were last packed
 
     @classmethod
     def zero(
@@ -225,6 +228,10 @@ class TopCandidates:
         known_row, known_column = known
         known_key, none_out = first_key + known_row, np.zeros(known_row.shape, bool)
         is_out = none_out if self.is_answer is None else ~self.is_answer(known_key, entity_ids_C[known_column])
+        if device_scores.takes(scores_KC.device):
+            self._on_device = self._on_device or BestOnDevice.zero(self.score_Kk.shape, scores_KC.device)
+            self._on_device.add(first_key, scores_KC, entity_ids_C, known, is_out)
+            return
         # A score below the k-th of the list so far, or of this block, is not among the best of both.
         row, column, score = _passing_cells(
             scores_KC,
@@ -249,10 +256,14 @@ class TopCandidates:
 
     def copy(self) -> TopCandidates:
         """Return lists that stay as these are now."""
-        return TopCandidates(self.score_Kk.copy(), self.entity_id_Kk.copy(), self.known_Kk.copy(), self.is_answer)
+        tables = self.score_Kk.copy(), self.entity_id_Kk.copy(), self.known_Kk.copy()
+        return TopCandidates(*tables, self.is_answer, self._on_device and self._on_device.copy())
 
     def pack(self) -> list[np.ndarray]:
         """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
+        if self._on_device is not None:
+            self.merge(*self._on_device.listed())
+            self._on_device = None
         key, place = np.nonzero(self.entity_id_Kk >= 0)
         columns = [
             key,

@@ -107,6 +107,7 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=sampled", FILTER, "precision=exact"): (200, 25),
     ("candidates=sampled", FILTER, L1): (134, 21),
     ("candidates=all", FILTER, L1): (135, 13),
+    ("candidates=all", FILTER, "save_topk=10"): (373, 41),
 }
 
 
