@@ -11,6 +11,8 @@ import torch
 from attrs import define
 from torch import Tensor
 
+from pbgeval.storage.transfers import sent
+
 NOBODY = torch.iinfo(torch.int64).max  # the entity id of a place without a candidate: after all others
 
 
@@ -43,7 +45,7 @@ class BestOnDevice:
         num_keys, num_columns = scores_KC.shape
         known_code = known[0] * num_columns + known[1]  # ascend
         parts = entity_ids_C, known_code, known_code[is_out_P]
-        moved = torch.from_numpy(np.concatenate(parts)).to(scores_KC.device)  # one copy
+        moved = sent(torch.from_numpy(np.concatenate(parts)), scores_KC.device)  # one copy
         id_C, known_code_P, out_code_P = torch.split(moved, [len(of) for of in parts])
         column_Kk, is_absent_Kk = _best_columns(scores_KC, self.score_Kk.shape[1], out_code_P)
         code_Kk = column_Kk + torch.arange(num_keys, device=scores_KC.device).unsqueeze(1) * num_columns

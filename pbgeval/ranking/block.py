@@ -120,7 +120,12 @@ class CandidateRows:
     @cached_property
     def columns(self) -> device_scores.Columns:
         """The rows of one grid as a GPU's kernels read them."""
-        return device_scores.Columns.from_rows(self.rows_BCD[0], row_hashes(self.rows_BCD[0]))
+        return device_scores.Columns.from_rows(self.rows_BCD[0], self.hash_C)
+
+    @cached_property
+    def hash_C(self) -> Tensor:
+        """The hash of each row of one grid."""
+        return row_hashes(self.rows_BCD[0])
 
     def between(self, start: int, stop: int) -> CandidateRows:
         """Return the columns from `start` up to `stop`."""

@@ -9,7 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError, moved
+from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError, QueryRows, moved
 from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.exact import signs_of
 from pbgeval.ranking.torch_backend import TorchBackend
@@ -69,32 +69,49 @@ class GpuBackend(TorchBackend):
             return self._count_listed(block)
         if not (self.counts_by_tiles and block.is_one_grid and block.excluded is None and true is not None):
             return super().count(block)
-        term = self.comparator.term
         assert isinstance(true, TrueScores), "ranks are not exact"
-        assert term is not None, "counted by tiles"
+        assert self.comparator.term is not None, "counted by tiles"
         if self.comparator.multiplies and block.may_overflow:
             self._refuse_nan(block)
-        query_KD, candidate_CD, columns = (
-            block.queries.rows_BKD[0],
-            block.candidates.rows_BCD[0],
-            block.candidates.columns,
-        )
+        query_KD, candidate_CD = block.queries.rows_BKD[0], block.candidates.rows_BCD[0]
         own_Q = _own_among(block)
-        row_Q = block.queries.row_on_device_Q
-        targets = device_scores.Targets(row_Q, true.score_Q, true.kernel_Q, true.hash_Q, own_Q)
-        better_Q, tied_Q = device_scores.count(query_KD, columns, targets, term)
+        targets = _targets(block.queries, true, own_Q)
+        better_Q, tied_Q = device_scores.count(query_KD, block.candidates.columns, targets, self.comparator.term)
         count_NQ = torch.stack([better_Q, tied_Q, block.num_columns - (own_Q >= 0).int()])
         if block.known is not None:
-            count_NQ = torch.cat([count_NQ, torch.zeros_like(count_NQ)])
-        for query_P, column_P in self._known_answers(block):
-            signs_P = device_scores.compare(query_KD, targets, candidate_CD, columns.hash_C, query_P, column_P, term)
-            own = column_P, own_Q
-            device_lists.add_signs(count_NQ, query_P, signs_P, device_lists.KNOWN, competing=1, but_own=own)
+            of_known = self._answers(block.queries, block.candidates, own_Q, block.known, block.queries.row_Q)
+            count_NQ = torch.cat([count_NQ, of_known])
         read_P = query_KD.new_empty(0)
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
-            read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P, term)
+            read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P, self.comparator.term)
         return Counted(_of_rows(count_NQ.long()), true.score_Q, read_P, NO_CELLS, None)
+
+    @property
+    def counts_answers(self) -> bool:
+        return self.counts_by_tiles or self.counts_exactly
+
+    def count_answers(
+        self, queries: QueryRows, candidates: CandidateRows, own_Q: Tensor, answers: CellIndex, key_Q: Tensor
+    ) -> RankCounts:
+        return RankCounts(*self._answers(queries, candidates, sent(own_Q, self.device), answers, key_Q).long())
+
+    def _answers(
+        self, queries: QueryRows, candidates: CandidateRows, own_Q: Tensor, answers: CellIndex, key_Q: Tensor
+    ) -> Tensor:
+        """Return better, tied and competing of known answers, int32 (3, Q), as `count_answers` does."""
+        count_3Q = torch.zeros((3, queries.num_queries), dtype=torch.int32, device=self.device)
+        for query_P, column_P in self._answers_of_queries(answers, key_Q):
+            if isinstance(queries.true, TrueScores):
+                assert self.comparator.term is not None, "counted by tiles"
+                targets, hash_C = _targets(queries, queries.true, own_Q), candidates.hash_C
+                rows_KD, rows_CD, term = queries.rows_KD, candidates.rows_CD, self.comparator.term
+                signs_P = device_scores.compare(rows_KD, targets, rows_CD, hash_C, query_P, column_P, term)
+            else:
+                signs_P = signs_of(queries, candidates, query_P, column_P)
+            own = column_P, own_Q
+            device_lists.add_signs(count_3Q, query_P, signs_P, device_lists.ALL, competing=1, but_own=own)
+        return count_3Q
 
     def _count_listed(self, block: Block) -> Counted:
         """Count sampled lists from all of their scores."""
@@ -123,15 +140,15 @@ class GpuBackend(TorchBackend):
             except NotANumberError as error:
                 raise NotANumberError(error.row, start + error.column) from None
 
-    def _known_answers(self, block: Block) -> Iterator[CellIndex]:
-        """Yield (query, column) of the known answers of each query, its true entity among them, many at a time."""
-        if block.known is None or not block.known[0].numel():
+    def _answers_of_queries(self, answers: CellIndex, key_Q: Tensor) -> Iterator[CellIndex]:
+        """Yield (query, column) of the known answers of each query's key, many at a time."""
+        if not answers[0].numel():
             return
-        known_row_P, row_Q = block.known[0].numpy(), block.queries.row_Q.numpy()
-        first_Q, stop_Q = (np.searchsorted(known_row_P, row_Q, side) for side in ("left", "right"))
+        key_P, keys = answers[0].numpy(), key_Q.numpy()
+        first_Q, stop_Q = (np.searchsorted(key_P, keys, side) for side in ("left", "right"))
         places_2Q = torch.from_numpy(np.stack([first_Q, np.cumsum(stop_Q - first_Q)]))
         total = int(places_2Q[1, -1])
-        on_device_2Q, column_P = sent(places_2Q, self.device), sent(block.known[1], self.device).contiguous()
+        on_device_2Q, column_P = sent(places_2Q, self.device), sent(answers[1], self.device).contiguous()
         known = device_lists.KnownOfQueries(on_device_2Q[0], on_device_2Q[1], column_P)
         for start in range(0, total, self.sizes.pairs):
             yield known.cells(start, min(self.sizes.pairs, total - start))
@@ -159,13 +176,13 @@ class GpuBackend(TorchBackend):
             count_NQ[2::3] = block.marks.number_4Q[: block.marks.num_groups]
             self._add_signs(block, count_NQ, opened, block.marks.of_cells(*opened))
             return _of_rows(count_NQ.long())
-        count_NQ = torch.cat([count_NQ, torch.zeros_like(count_NQ)])
         count_NQ[2] = block.num_columns - (own_Q >= 0).int()
         self._add_signs(block, count_NQ, opened, device_lists.ALL)
         if block.excluded_on_device is not None:
             self._add_signs(block, count_NQ, block.excluded_on_device, device_lists.ALL, amount=-1, competing=-1)
-        for cells in self._known_answers(block):
-            self._add_signs(block, count_NQ, cells, device_lists.KNOWN, competing=1, own_Q=own_Q)
+        if block.known is not None:
+            of_known = self._answers(block.queries, block.candidates, own_Q, block.known, block.queries.row_Q)
+            count_NQ = torch.cat([count_NQ, of_known])
         return _of_rows(count_NQ.long())
 
     def _add_signs(
@@ -177,18 +194,20 @@ class GpuBackend(TorchBackend):
         *,
         amount: int = 1,
         competing: int = 0,
-        own_Q: Tensor | None = None,
     ) -> None:
-        """Decide cells, but for those of true entities, and add them to counts (`device_lists.add_signs`)."""
+        """Decide cells, and add them to counts (`device_lists.add_signs`)."""
         if cells[0].numel():
             signs_P = signs_of(block.queries, block.candidates, *cells)
-            own = None if own_Q is None else (cells[1], own_Q)
-            device_lists.add_signs(count_NQ, cells[0], signs_P, of, amount=amount, competing=competing, but_own=own)
+            device_lists.add_signs(count_NQ, cells[0], signs_P, of, amount=amount, competing=competing)
 
 
 def _of_rows(count_NQ: Tensor) -> QueryCounts:
     """Return counts of rows: better, tied and competing of all cells and, if there are more, of known answers."""
     return QueryCounts.unfiltered(RankCounts(*count_NQ)) if len(count_NQ) == 3 else QueryCounts.of_rows(count_NQ)
+
+
+def _targets(queries: QueryRows, true: TrueScores, own_Q: Tensor) -> device_scores.Targets:
+    return device_scores.Targets(queries.row_on_device_Q, true.score_Q, true.kernel_Q, true.hash_Q, own_Q)
 
 
 def _own_among(block: Block) -> Tensor:

@@ -415,8 +415,7 @@ class QueryGroupState:
 
     def add_in_time(self, block: QueryBlock, counts: RankCounts) -> None:
         """Add the counts of candidates that the time-aware filter removes."""
-        nothing = RankCounts.zero(block.stop - block.first)
-        self.add(block, QueryCounts(nothing, nothing, counts.cpu()))
+        self.result.counts_NQ[6:, block.first : block.stop] += torch.stack(counts.columns).cpu()
 
     def in_time_cells(
         self, block: QueryBlock, in_time: KnownAnswers, at_a_time: int

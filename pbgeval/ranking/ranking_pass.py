@@ -31,7 +31,7 @@ from pbgeval.ranking.counting import (
 )
 from pbgeval.ranking.exact import UndecidedCells
 from pbgeval.ranking.groups import refuse_nan_of_pairs
-from pbgeval.ranking.known_answers import KnownAnswers, positions
+from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
 from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, ScoreCollector
@@ -128,7 +128,9 @@ def _rank_range(
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
-    if in_time is not None and in_time_of_blocks is None:
+        if in_time is not None and state.backend.counts_answers:
+            _count_answers_in_time(work, in_time)
+    if in_time is not None and in_time_of_blocks is None and not state.backend.counts_answers:
         count_in_time(state, table, first_id, in_time, threads)
 
 
@@ -158,6 +160,19 @@ def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, enti
 
 
 # A block of queries and some runs of candidates -> counts, and the scores that are requested.
+
+
+def _count_answers_in_time(work: RangeWork, in_time: KnownAnswers) -> None:
+    """Count what the time-aware filter removes, where the backend finds it among prepared candidates."""
+    state, ids_C = work.state, work.entity_ids_C
+    assert state.in_time_Q is not None, "there is such a filter"
+    in_time = known_by_run(in_time, ids_C, ids_C.size)[0]
+    answers = torch.from_numpy(in_time.key_P), torch.from_numpy(in_time.entity_id_P)
+    for block in work.queries if answers[0].numel() else ():
+        queries = slice(block.first, block.stop)
+        own_Q, key_Q = positions(ids_C, state.queries.true_Q[queries]), state.in_time_Q[queries]
+        indices = torch.from_numpy(own_Q), answers, torch.from_numpy(key_Q)
+        state.add_in_time(block, state.backend.count_answers(state.query_rows(block), work.candidates, *indices))
 
 
 def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:

@@ -23,6 +23,7 @@ from pbgeval.ranking.block import (
     QueryRows,
     moved,
 )
+from pbgeval.ranking.counting import CellIndex
 from pbgeval.ranking.exact import cells_between, decide, limits
 from pbgeval.ranking.groups import first_nan
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
@@ -129,6 +130,25 @@ class TorchBackend:
             does not gather them, or because a score is not a number and `count` names it.
         """
         return None
+
+    @property
+    def counts_answers(self) -> bool:
+        """Whether `count_answers` is to be called: else known answers that depend on more than the key are scored."""
+        return False
+
+    def count_answers(
+        self, queries: QueryRows, candidates: CandidateRows, own_Q: Tensor, answers: CellIndex, key_Q: Tensor
+    ) -> RankCounts:
+        """Count the known answers among candidates, which have been counted, but for true entities.
+
+        Args:
+            queries: whose true entities answers are compared with.
+            candidates: of one grid.
+            own_Q: column of each query's true entity; out of range if it is no candidate.
+            answers: (key, column), by key.
+            key_Q: int64, on the CPU: which of these keys each query has; -1: none.
+        """
+        raise NotImplementedError
 
     def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
         """Count a block from all its scores: above `high_Q` is better, from `low_Q` to `high_Q` ties."""

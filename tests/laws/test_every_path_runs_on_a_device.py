@@ -17,7 +17,7 @@ from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, run_of
 from tests.pretend_device import DEVICE, OnDevice, PretendDevice, compute_on_the_host
 
-FILTERED = "filter_paths=edges"
+FILTERED, IN_TIME = "filter_paths=edges", "time_window=1"
 PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "sampled": ({}, ("compute_loss=True",)),
     "sampled_filtered": ({"max_norm": 1.0}, (FILTERED, "metrics=rank,auc,classification")),
@@ -40,6 +40,14 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "partition_relations": ({}, ("candidates=partition", FILTERED, "relation_prediction=True")),
     "all_relations": ({"dynamic": True}, ("candidates=all", FILTERED, "relation_prediction=True")),
     "all_relations_cos": ({"comparator": "cos", "dynamic": True}, ("candidates=all", "relation_prediction=True")),
+    "partition_in_time": ({}, ("candidates=partition", FILTERED, IN_TIME)),
+    "all_in_time_l1": ({"comparator": "l1"}, ("candidates=all", FILTERED, IN_TIME)),
+    "all_in_time_clamped": ({"comparator": "clamped_dot"}, ("candidates=all", FILTERED, IN_TIME)),
+    "partition_in_time_exact": ({}, ("candidates=partition", "precision=exact", FILTERED, IN_TIME)),
+    "all_in_time_restricted": (
+        {},
+        ("candidates=all", "train_paths=edges", "type_constraint=observed", FILTERED, IN_TIME),
+    ),
     "all_exact": ({"dynamic": True}, ("candidates=all", "precision=exact", FILTERED)),
     "all_exact_topk": ({"comparator": "squared_l2"}, ("candidates=all", "precision=exact", "save_topk=3")),
 }
@@ -82,6 +90,8 @@ def test_a_device_gives_the_figures_of_the_cpu(
     overrides = ("precision=float32", *overrides)  # if it asks for nothing else
     sizes, num_edges = ((17, 16), 14) if name in IN_PARTITIONS else ((17,), 30)
     case = TinyCase.write(tmp_path / "case", partition_sizes=sizes, edges_per_bucket=num_edges, **settings)
+    if IN_TIME in overrides:
+        case.give_times()
     if auc == "sampled":
         monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
         monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)

@@ -47,6 +47,7 @@ LARGE_GRAPH: dict[str, Any] = {
 }
 FILTER, EXACT_AUC, NO_AUC = "filter_paths=edges", "exact", "metrics=rank"
 L1 = "l1"  # the comparator
+IN_TIME = "time_window=1"
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +72,8 @@ def asked(
 ) -> Asked:
     """Evaluate one bucket on the pretended device, in float32 if nothing else is asked."""
     case = TinyCase.write(folder / f"case-{num_edges}", edges_per_bucket=num_edges, **graph)
+    if IN_TIME in overrides:
+        case.give_times()
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 1 << 40 if exact_auc else 0)
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 5000)
     kernels = pretend(monkeypatch)
@@ -107,6 +110,9 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=sampled", FILTER, "precision=exact"): (200, 25),
     ("candidates=sampled", FILTER, L1): (134, 21),
     ("candidates=all", FILTER, L1): (135, 13),
+    ("candidates=partition", FILTER, IN_TIME): (169, 21),
+    ("candidates=all", FILTER, IN_TIME): (163, 17),
+    ("candidates=all", FILTER, IN_TIME, "precision=exact"): (293, 25),
     ("candidates=all", FILTER, "save_topk=10"): (373, 41),
 }
 

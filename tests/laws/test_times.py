@@ -180,8 +180,7 @@ def test_what_would_leak_the_future_is_refused(settings: dict[str, Any], fault: 
 def timed_case(root: Path, **more: Any) -> TinyCase:
     """A graph whose evaluated edges, of one file, are also known, at one of a few times each."""
     case = TinyCase.write(root, dynamic=True, partition_sizes=(9,), edges_per_bucket=20, **more)
-    with h5py.File(case.edges(0, 0), "r+") as file:
-        file["time"] = np.arange(20, dtype=np.int32) % 4
+    case.give_times()
     case.write_config(filter_paths=["edges"])
     return case
 
