@@ -119,6 +119,17 @@ def one_process_at_a_time(path: Path) -> Iterator[None]:
         yield
 
 
+def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Return a folder in the shared one, which the first test process that asks for it makes."""
+    with one_process_at_a_time(folder.with_name(f"{folder.name}.lock")):
+        if not folder.with_name(f"{folder.name}.made").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            folder.with_name(f"{folder.name}.made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def loops_compiled_by_one_process(shared_folder: Path) -> Iterator[None]:
     """Test processes wait for the one that compiles a loop, and load what it has kept."""

@@ -10,6 +10,7 @@ missing. What an extra brings is asked for by name:
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import shutil
@@ -23,6 +24,7 @@ from attrs import frozen
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.conftest import made_once
 from tests.kit.commands import REPOSITORY, Done, start
 from tests.patience import PATIENCE
 
@@ -60,35 +62,40 @@ class InstalledWheel:
 
     def libraries_of(self, extra: str) -> Path:
         """Make a folder of the libraries of an extra, if need be."""
-        folder = self.folder / "extras" / extra
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            link_libraries(folder, with_requirements(requirements_of(self.wheel, extra)))
-        return folder
+        (self.folder / "extras").mkdir(exist_ok=True)
+        names = with_requirements(requirements_of(self.wheel, extra))
+        return made_once(self.folder / "extras" / extra, lambda folder: link_libraries(folder, names))
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The wheel and the source distribution."""
-    folder = tmp_path_factory.mktemp("built")
+def built(shared_folder: Path) -> Built:
+    """The wheel and the source distribution, made once for all test processes."""
+    folder = made_once(shared_folder / "built", _build_both)
+    [wheel], [sdist] = folder.glob("wheel/*.whl"), folder.glob("sdist/*.tar.gz")
+    return Built(wheel, sdist)
+
+
+def _build_both(folder: Path) -> None:
     # Not the checkout itself: setuptools leaves files in it, and takes up what earlier builds have left.
     ignored = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
     skipped = shutil.ignore_patterns(".git", *(pattern.rstrip("/") for pattern in ignored))
     checkout = Path(shutil.copytree(REPOSITORY, folder / "checkout", ignore=skipped))
-    wheel = build_wheel(checkout, folder / "wheel")
-    [sdist] = _build(
+    build_wheel(checkout, folder / "wheel")
+    _build(
         ["-c", "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"],
         folder / "sdist",
         checkout,
         "*.tar.gz",
     )
-    return Built(wheel, sdist)
 
 
 @pytest.fixture(scope="session")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
-    """The wheel in an environment of its own."""
-    folder = tmp_path_factory.mktemp("clean") / "environment"
+def installed(built: Built, shared_folder: Path) -> InstalledWheel:
+    """The wheel in an environment of its own, made once for all test processes."""
+    return InstalledWheel(made_once(shared_folder / "installed", functools.partial(_install, built)), built.wheel)
+
+
+def _install(built: Built, folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=PATIENCE)
     environment = InstalledWheel(folder, built.wheel)
     install = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
@@ -99,7 +106,6 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     }
     # torch brings some of them along; where it does not, they are missing.
     link_libraries(environment.site_packages, with_requirements(requirements_of(built.wheel)) - of_extras)
-    return environment
 
 
 def build_wheel(source: Path, folder: Path) -> Path:

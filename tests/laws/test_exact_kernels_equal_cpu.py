@@ -38,7 +38,8 @@ def test_kernels_give_the_figures_of_the_cpu(
     comparator: str,
     dynamic: bool,
 ) -> None:
-    case = TinyCase.write(tmp_path / "case", dynamic=dynamic, comparator=comparator, edges_per_bucket=20)
+    sizes: dict[str, Any] = {"partition_sizes": (17, 16), "edges_per_bucket": 12}
+    case = TinyCase.write(tmp_path / "case", dynamic=dynamic, comparator=comparator, **sizes)
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else the scores are kept, and counted by torch
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
     monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)

@@ -46,8 +46,9 @@ def drawn_set(seed: int) -> dict[Side, tuple[np.ndarray, RankCounts]]:
 def values_of(queries: dict[Side, tuple[np.ndarray, RankCounts]]) -> dict[str, float]:
     """Return the metrics of realistic ranks by the report's keys."""
     values = {}
+    of_side = {side: RankStats.from_queries(LAYOUT, counts) for side, (_, counts) in queries.items()}
     for label in ("head", "tail", "both"):
-        parts = [RankStats.from_queries(LAYOUT, of) for side, (_, of) in queries.items() if side.is_in(label)]
+        parts = [stats for side, stats in of_side.items() if side.is_in(label)]
         total = sum(parts[1:], parts[0]).total
         for name, metric, kind in keyed_metrics(LAYOUT.cutoffs):
             value = query_mean(total, metric, kind)

@@ -194,7 +194,7 @@ SECRET = "s3://user:SECRETPW@bucket/x"
     ],
 )
 def test_what_a_url_hides_is_not_shown(tmp_path: Path, command: str, url: str, message: str) -> None:
-    case = TinyCase.write(tmp_path / "case")
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(9, 8))
     given = [str(case.config), "--workers", "1"]
     if command == "report":
         evaluated(case, output="here")
@@ -207,7 +207,7 @@ def test_what_a_url_hides_is_not_shown(tmp_path: Path, command: str, url: str, m
 @pytest.fixture
 def far(tmp_path: Path) -> tuple[TinyCase, Path, str]:
     """A case, and a folder that is also the place of a URL."""
-    return TinyCase.write(tmp_path / "case"), tmp_path / "far", f"file://{tmp_path}/far"
+    return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8)), tmp_path / "far", f"file://{tmp_path}/far"
 
 
 def without_room(content: Path | bytes, url: str) -> None:
@@ -567,4 +567,4 @@ def test_an_object_that_changes_while_it_is_read_in_place_is_refused(
 def test_local_paths_need_no_scratch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_storage, "private_folder", None)  # a call of it is a fault
 
-    assert evaluated(TinyCase.write(tmp_path))["complete"]
+    assert evaluated(TinyCase.write(tmp_path, partition_sizes=(9, 8)))["complete"]

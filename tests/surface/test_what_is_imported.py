@@ -30,7 +30,7 @@ except SystemExit as end:
 
 
 def test_an_evaluation_of_buckets_imports_no_importer_and_no_reader_of_foreign_models(tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path)
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
 
     *_, loaded = run_program(sys.executable, "-c", EVALUATION, cwd=case.root).splitlines()
     found = json.loads(loaded)
@@ -43,7 +43,7 @@ def test_an_evaluation_of_buckets_imports_no_importer_and_no_reader_of_foreign_m
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a dataset with two results, `a` and `b`."""
-    case = TinyCase.write(tmp_path_factory.mktemp("finished"), save_ranks=True)
+    case = TinyCase.write(tmp_path_factory.mktemp("finished"), partition_sizes=(9, 8), save_ranks=True)
     for output in ("a", "b"):
         done = run_command(case, "--workers", "1", "--quiet", "--output", output)
         assert done.status == 0, done.err

@@ -71,7 +71,7 @@ def test_the_precision_is_exact_where_nobody_and_nothing_says_otherwise(
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_the_default_is_the_run_that_asks_for_exact_ranks(candidates: str, tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path, candidates=candidates, dynamic=True)
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8), candidates=candidates, dynamic=True)
 
     reports = [
         evaluate(load_config(case.config, asked), output=tmp_path / name, workers=1)
@@ -94,7 +94,7 @@ def test_the_default_is_the_run_that_asks_for_exact_ranks(candidates: str, tmp_p
     ],
 )
 def test_the_first_line_has_the_precision_and_the_reason(asked: tuple[str, ...], line: str, tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path)
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
 
     done = run_command(case, "--workers", "1", "--output", "out", *flags(asked))
 

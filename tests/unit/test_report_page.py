@@ -211,7 +211,9 @@ def test_whether_the_target_was_reached_is_said_everywhere(tmp_path: Path, error
 
 @pytest.mark.slow
 def test_relation_queries_have_a_range_of_candidates_of_their_own(tmp_path: Path) -> None:
-    document = evaluated(TinyCase.write(tmp_path, candidates="partition"), "relation_prediction=True")
+    document = evaluated(
+        TinyCase.write(tmp_path, partition_sizes=(9, 8), candidates="partition"), "relation_prediction=True"
+    )
     shown, of_sides = repr(Report.read(tmp_path / "output")), document["diagnostics"]
 
     ends = [f"{of_sides[side]['num_candidates'][end]:,}" for side in ("both", "relation") for end in ("min", "max")]
@@ -224,7 +226,7 @@ def test_relation_queries_have_a_range_of_candidates_of_their_own(tmp_path: Path
 
 @pytest.mark.slow
 def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path)
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
     names = "relation,entity_types,cardinality,relation_frequency,entity_frequency,popularity"
     evaluated(case, "candidates=all", "train_paths=edges", f"breakdowns={names}", "topk_metrics=True", "save_topk=3")
     page = page_of(tmp_path / "output")
@@ -241,7 +243,7 @@ def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) 
 
 
 def test_several_edge_paths_have_a_table(tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path)
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
     shutil.copytree(tmp_path / "edges", tmp_path / "more")
     document = evaluated(case, "edge_paths=edges,more")
     page = page_of(tmp_path / "output")
@@ -254,8 +256,8 @@ def test_several_edge_paths_have_a_table(tmp_path: Path) -> None:
 
 
 def test_a_run_without_edges_has_a_page(tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path)
-    for lhs, rhs in itertools.product(range(3), repeat=2):
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
+    for lhs, rhs in itertools.product(range(2), repeat=2):
         pbg_files.write_edges(tmp_path / "edges", (lhs, rhs), [], [], [])
     evaluated(case)
     page = page_of(tmp_path / "output")

@@ -77,7 +77,7 @@ def workers_started(monkeypatch: pytest.MonkeyPatch, case: TinyCase, *overrides:
 def test_a_run_starts_a_worker_for_each_gpu_and_never_one_for_each_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str, num_gpus: int
 ) -> None:
-    case = TinyCase.write(tmp_path)
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
     monkeypatch.setattr(evaluation, "num_cores", lambda: 16)
     pretend_gpus(monkeypatch, num_gpus)
 
@@ -87,7 +87,7 @@ def test_a_run_starts_a_worker_for_each_gpu_and_never_one_for_each_core(
 
 
 def test_without_a_gpu_a_run_starts_as_many_workers_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = TinyCase.write(tmp_path)
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
     monkeypatch.setattr(evaluation, "num_cores", lambda: 16)
     pretend_gpus(monkeypatch, 0)
     from_work = workers_started(monkeypatch, case, "candidates=sampled")
@@ -147,7 +147,7 @@ def test_workers_of_one_gpu_share_it_under_whatever_index_they_see_it(monkeypatc
 
 
 def test_a_run_names_its_device_first_and_in_run_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = TinyCase.write(tmp_path)
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
     pretend_gpus(monkeypatch, 0)
     monkeypatch.setattr(resources, "cores", lambda: {0, 1})
     lines = Lines()
@@ -165,7 +165,7 @@ def test_a_run_names_its_device_first_and_in_run_json(tmp_path: Path, monkeypatc
 def test_more_workers_than_gpus_are_warned_of_and_share_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = TinyCase.write(tmp_path)
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
     lines, contexts = Lines(), []
     of_workers = [gpu("a", "1"), gpu("a", "1"), gpu("a", "2")]
     monkeypatch.setattr(WorkerDevice, "from_device", classmethod(lambda cls, device: of_workers[0]))
