@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import re
 
-import pytest
-
 from pbgeval import notation
 from tests.kit.commands import REPOSITORY
 
@@ -40,24 +38,6 @@ def undeclared(names: set[str], letters: set[str]) -> set[str]:
         if end and not {letter for letter in end[1] if letter.isupper()} <= letters:
             found.add(name)
     return found
-
-
-@pytest.mark.parametrize(
-    ("name", "is_declared"),
-    [
-        ("scores_QC", True),
-        ("counts_6Q", True),
-        ("items_Qk", True),
-        ("rank_type", True),
-        ("LARGEST_INT64", True),
-        ("_UnitResults", True),
-        ("scores_QX", False),
-        ("_first_U", False),
-        ("items_Uk", False),
-    ],
-)
-def test_names_that_end_in_other_letters_are_found(name: str, is_declared: bool) -> None:
-    assert undeclared({name}, LETTERS) == (set() if is_declared else {name})
 
 
 def test_every_dimension_has_a_declared_letter() -> None:

@@ -10,7 +10,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from attrs import frozen
 
 from tests.kit.commands import REPOSITORY
@@ -136,49 +135,3 @@ def test_no_module_keeps_state_but_what_is_declared() -> None:
 
 def modules(package: Path) -> list[Path]:
     return sorted(package.rglob("*.py"))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "global KEPT; KEPT = [1]",
-        "KEPT.append(1)",
-        "KEPT[0] = 1",
-        "KEPT[0][1] += 1",
-        "del KEPT[0]",
-        "KEPT.field = 1",
-        "setattr(KEPT, 'field', 1)",
-        "alias = KEPT; alias.append(1)",
-        "before, KEPT.field = KEPT.field, 1",
-        "made().append(1)",
-        "alias = made(); alias.field = 1",
-        "def inner(): KEPT.append(1)",
-        "imported.update(a=1)",
-    ],
-)
-def test_a_change_of_what_a_module_keeps_is_found(change: str) -> None:
-    begin = "from pbgeval.a import imported\nKEPT = []\n@functools.cache\ndef made(): return []\n"
-
-    assert len(state_of(ast.parse(begin + function_of(change)))) == 1
-
-
-@pytest.mark.parametrize(
-    "harmless",
-    [
-        "x.append(KEPT)",
-        "x[KEPT] = 1",
-        "KEPT = []; KEPT.append(1)",
-        "copy = [*KEPT]; copy.append(1)",
-        "other().append(1)",
-        "os.environ['A'] = 'b'",
-        "def inner(KEPT): KEPT.append(1)",
-    ],
-)
-def test_what_a_function_makes_or_is_given_is_no_state_of_its_module(harmless: str) -> None:
-    begin = "import os\nKEPT = []\ndef other(): return []\n"
-
-    assert state_of(ast.parse(begin + function_of(harmless))) == set()
-
-
-def function_of(statements: str) -> str:
-    return "\n    ".join(["def function(x):", *statements.split("; ")])
