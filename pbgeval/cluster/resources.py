@@ -27,10 +27,11 @@ def num_cores() -> int:
     return len(cores())
 
 
-def use_threads(local_size: int) -> None:
-    """Set the threads of this worker: OMP_NUM_THREADS if set, else its share of its cores."""
+def use_threads(local_size: int, *, is_small: bool = False) -> None:
+    """Set the threads of this worker: OMP_NUM_THREADS if set, else its share of its cores, and one for small work."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    torch.set_num_threads(int(given) if given.isdigit() and int(given) > 0 else max(1, num_cores() // local_size))
+    share = 1 if is_small else max(1, num_cores() // local_size)
+    torch.set_num_threads(int(given) if given.isdigit() and int(given) > 0 else share)
 
 
 @contextmanager

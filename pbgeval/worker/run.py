@@ -66,6 +66,8 @@ from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import Rounds
 from pbgeval.worker.sweep import do_sweep, range_of_name
 
+MAX_MULTIPLICATIONS_OF_ONE_THREAD = 1 << 25  # some milliseconds
+MULTIPLICATIONS_PER_OWN_SCORE = 1 << 10  # a guess for models that are asked for their scores
 LEASE = "lease"  # a file of the scratch folder, which is there as long as the others are
 
 
@@ -185,7 +187,7 @@ def _set_up(work: Work, team: Team, caller_settings: CallerSettings) -> Iterator
 
 def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerContext:
     inputs, config = work.inputs, work.inputs.config
-    use_threads(team.local_size)
+    use_threads(team.local_size, is_small=_is_small(work))
     device = choose_device(work.device, team.local_rank)
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
@@ -214,6 +216,15 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
     )
+
+
+def _is_small(work: Work) -> bool:
+    """Tell whether one thread is done before several have met: on a busy host they spin at the end of each product."""
+    inputs, config = work.inputs, work.inputs.config
+    of_vectors = max(map(config.dimension_of, config.used_entity_types))
+    cost = of_vectors if inputs.scorer is None else MULTIPLICATIONS_PER_OWN_SCORE
+    num_queries = inputs.num_edges * len(work.protocol.sides)
+    return num_queries * inputs.numbering.num_entities * cost <= MAX_MULTIPLICATIONS_OF_ONE_THREAD
 
 
 def _check_kernels(device: torch.device, config: EvalConfig) -> KernelReport:

@@ -30,11 +30,13 @@ from pbgeval import (
     evaluate_triples,
     load_config,
 )
+from pbgeval.cluster import resources
 from pbgeval.errors import OutputError
 from pbgeval.inputs import protocol
 from pbgeval.report.page import latex, markdown, page_of, read_source
 from pbgeval.results import document
 from pbgeval.storage.writing import system
+from pbgeval.worker import run
 from tests.kit.case import TinyCase
 from tests.kit.commands import REPOSITORY
 
@@ -363,6 +365,19 @@ def test_an_evaluation_in_memory_writes_nothing_that_must_outlast_it(monkeypatch
     monkeypatch.setattr(system, "sync", None)  # a call of it is a fault
 
     assert evaluate_triples(SCORER, TEST).path is None
+
+
+def test_a_small_graph_is_ranked_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several would spin while they wait for each other: the first call took seconds where others used the cores."""
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(resources, "num_cores", lambda: 2)
+    small = evaluate_triples(SCORER, TEST)
+    monkeypatch.setattr(run, "MAX_MULTIPLICATIONS_OF_ONE_THREAD", 0)
+    large = evaluate_triples(SCORER, TEST)
+
+    assert [of.run["workers"][0]["threads"] for of in (small, large)] == [1, 2]
+    assert (small.document, torch.get_num_threads()) == (large.document, before)
 
 
 def test_what_is_computed_when_it_is_read_is_what_is_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
