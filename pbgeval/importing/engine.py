@@ -67,7 +67,9 @@ class Engine:
                 **({} if self.memory_bytes is None else {"memory_limit": f"{int(ENGINE_SHARE * self.memory_bytes)}B"}),
             }
             self._connection = duckdb.connect(str(self.folder / "tables.duckdb"), config=options)
-            self._connection.execute("SET enable_progress_bar = false")
+            # In Jupyter without ipywidgets it is off, and DuckDB refuses to set it to anything.
+            if self._connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(True,)]:
+                self._connection.execute("SET enable_progress_bar = false")
         return self
 
     def __exit__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
@@ -60,6 +61,37 @@ def test_in_a_notebook_text_is_whole_and_nothing_is_displayed_besides(displayed:
 
     assert [lacking(text, "ank", "0.") for text in texts] == [[]] * len(texts)
     assert displayed == []
+
+
+# A program without a file in which IPython has a kernel: DuckDB takes it for Jupyter.
+IN_JUPYTER = """
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+sys.modules["IPython"] = ipython = ModuleType("IPython")
+ipython.get_ipython = lambda: SimpleNamespace(config={"IPKernelApp": {}})
+sys.modules["ipywidgets"] = None
+
+import duckdb
+
+try:
+    duckdb.connect().execute("SET enable_progress_bar = false")
+except duckdb.InvalidInputException as error:
+    print("ipywidgets" in str(error))
+
+from pbgeval.importing.engine import Engine
+from pbgeval.progress import Observer
+
+with Engine(Path("scratch"), None, Observer()) as engine:
+    print(engine.row("SELECT current_setting('enable_progress_bar')"))
+"""
+
+
+def test_files_are_read_in_a_notebook_without_ipywidgets(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", IN_JUPYTER], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    assert (done.stdout.splitlines(), done.stderr) == (["True", "(False,)"], "")
 
 
 # Edges in memory
