@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, LossSettings, PassSettings, Relation
 from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.home import come_home
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer, query_groups
 from pbgeval.scoring.true_scores import TrueScores
@@ -182,7 +184,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             known = KnownAnswers(key_P[here], number_P[here])
             table = vectors.table(TYPE, 0, graph.embeddings_ND[start:stop], start)
             threads = BlockThreads.of_device(device, 1)
-            rank(state, table, start, threads, known)
+            come_home(device, partial(rank, state, table, start, threads, known))
         found |= {f"{side.label} {name}": value for name, value in _columns(state.counts()).items()}
         query, score, is_known = state.result.scores.joined()
         packed = np.stack([query, sortable_int32(torch.from_numpy(score)), is_known])

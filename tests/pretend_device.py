@@ -77,6 +77,7 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         pinned: Tensor = args[0].clone()
         pinned.is_pretended_pinned = True
         return pinned
+    kwargs = {key: value for key, value in kwargs.items() if key != "pin_memory"}
     target = device_asked_for(name, args, kwargs)
     is_asynchronous = bool(kwargs.get("non_blocking")) and all(is_pinned(of) for of in tensors)
     args, kwargs = mapped(on_the_cpu, (args, kwargs))
@@ -177,7 +178,8 @@ def counted(
     mixes = name in COPIES and any(on_device) and any(of.dim() for of in tensors if not isinstance(of, OnDevice))
     counts.operations[f"{name} of the host"] += goes or mixes
     counts.synchronisations[f"{name} of the host"] += (goes or mixes) and not is_asynchronous
-    counts.is_on_device = any(on_device) or (target is not None and target.type == DEVICE.type)
+    is_copy = mixes and name == "copy_"
+    counts.is_on_device = not is_copy and (any(on_device) or (target is not None and target.type == DEVICE.type))
     try:
         yield
     finally:

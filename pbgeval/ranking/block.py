@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pbgeval.notation import Side
 from pbgeval.ranking.counting import NO_CELLS, CellIndex
-from pbgeval.ranking.groups import largest, overflow_is_impossible
+from pbgeval.ranking.groups import largest, no_overflow
 from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.exact import ExactComparator
@@ -68,8 +68,8 @@ class QueryRows:
         return torch.arange(self.num_queries, device=device) if self.each_own else sent(self.row_Q, device)
 
     @cached_property
-    def largest(self) -> float:
-        """The largest magnitude."""
+    def largest(self) -> Tensor:
+        """The largest magnitude, one number."""
         return largest(self.rows_BKD)
 
     @cached_property
@@ -96,8 +96,8 @@ class CandidateRows:
         return self.rows_BCD.flatten(0, 1)
 
     @cached_property
-    def largest(self) -> float:
-        """The largest magnitude."""
+    def largest(self) -> Tensor:
+        """The largest magnitude, one number."""
         return largest(self.rows_BCD)
 
     @cached_property
@@ -176,7 +176,7 @@ class Block:
     def may_overflow(self) -> bool:
         """Whether overflow might make a score not a number."""
         width = self.queries.rows_BKD.shape[2]
-        return not overflow_is_impossible(self.queries.largest, self.candidates.largest, width)
+        return not no_overflow(self.queries.largest, self.candidates.largest, width)
 
     def between(self, start: int, stop: int) -> Block:
         """Return the columns from `start` up to `stop` of each grid, without cells to read."""

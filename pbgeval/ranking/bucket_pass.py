@@ -5,6 +5,8 @@ Used by the command line and by the in-training monitor; reads nothing and write
 
 from __future__ import annotations
 
+from functools import cache, partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,19 +15,21 @@ from pbgeval.notation import Side, values_between
 from pbgeval.ranking.backend import backend_for
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import chunk_blocks, group_by_relation
+from pbgeval.ranking.draws import HOST
 from pbgeval.ranking.groups import Group, check_range, make_group
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.query_edges import queries_by_key
 from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, SampledCells, drawn_cells
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.relations import HiddenRelations, RelationCandidates
-from pbgeval.ranking.sampled import count_sampled
+from pbgeval.ranking.sampled import WordsOn, count_sampled
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.ranking.torch_backend import LOSS_CANDIDATES_PER_BLOCK
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
+from pbgeval.scoring.home import Home, come_home
 from pbgeval.scoring.scorer import QueryGroup
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.rows import MemoryRows
@@ -56,13 +60,25 @@ def bucket_pass(
         DataError: an id out of range, a zero vector under cos, or a score that is not a number.
     """
     competition = competition or Competition()
+    device = next(iter(tables.values())).device
+    tallies = come_home(device, partial(_tallied, edges, origin, tables, settings, competition, relations))
+    return {side: tally.finish(filtered=bool(competition.filters)) for side, tally in tallies.items()}
+
+
+def _tallied(
+    edges: EdgeBlock,
+    origin: EdgeOrigin,
+    tables: Tables,
+    settings: PassSettings,
+    competition: Competition,
+    relations: RelationCandidates | None,
+    home: Home,
+) -> dict[Side, SideTally]:
+    """Rank the edges; what is found is in the tallies once it has come home."""
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E, competition.pool_share) for side in settings.sides}
     file_row_E = edges.start + np.arange(edges.rel.numel())
-    device = next(iter(tables.values())).device
-    auc_words = {
-        side: settings.auc.words(settings.seed, origin.place, side, file_row_E, device) for side in settings.ends
-    }
+    auc_words = cache(lambda side, device: settings.auc.words(settings.seed, origin.place, side, file_row_E, device))
 
     groups: dict[int, Group] = {}
     to_sample: dict[int, Tensor] = {}
@@ -83,14 +99,14 @@ def bucket_pass(
             if index in chosen:
                 chunks = torch.split(rows_E, settings.lists.chunk_size)
                 rows_E = torch.cat([rows_E[:0], *(chunks[at] for at in chosen[index].tolist())])
-            count_against_partition(group, rows_E, settings, auc_words, tallies)
+            count_against_partition(group, rows_E, settings, auc_words, tallies, home)
             if relations is not None:
                 _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
     for index, block in chunk_blocks(
         to_sample, settings.lists, edges.start, None if competition.chunks is None else chosen
     ):
-        count_sampled(groups[index], block, settings, auc_words, tallies)
-    return {side: tally.finish(filtered=bool(competition.filters)) for side, tally in tallies.items()}
+        count_sampled(groups[index], block, settings, auc_words, tallies, home)
+    return tallies
 
 
 # Queries of one relation -> counts against every entity of the bucket's partition (`candidates = "partition"`).
@@ -102,12 +118,13 @@ def count_against_partition(
     group: Group,
     rows_E: Tensor,
     settings: PassSettings,
-    auc_words: dict[Side, Tensor | None],
+    auc_words: WordsOn,
     tallies: dict[Side, SideTally],
+    home: Home,
 ) -> None:
     """Rank the edges of a group against all entities of each side's partition that may compete."""
     for hidden in settings.ends:
-        state = _state(group, hidden, rows_E, settings, auc_words[hidden])
+        state = _state(group, hidden, rows_E, settings, auc_words(hidden, HOST))
         state.prepare((0, state.queries.num_keys))
         filters = [of_sides[hidden].answers for of_sides in group.competition.filters]
         if filters:  # by the keys of these queries
@@ -124,8 +141,9 @@ def count_against_partition(
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             of_part = (answers.between(start, stop) for answers in filters)
-            rank(state, table.between(start, stop), start, threads, *of_part)
-        _tally(group, state, settings, tallies[hidden], num_outside=rows_E.numel() - state.queries.num_queries)
+            rank(state, table.between(start, stop), start, threads, *of_part, home=home)
+        num_outside = rows_E.numel() - state.queries.num_queries
+        home.bring(partial(_tally, group, state, settings, tallies[hidden], num_outside), state.true_values())
 
 
 def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandidates, tally: SideTally) -> None:
@@ -184,7 +202,7 @@ def _state(
     dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
     sample = None
     if auc_words_ED is not None:
-        words_QD = auc_words_ED[torch.from_numpy(queries.edge_Q).to(auc_words_ED.device)].cpu()
+        words_QD = auc_words_ED[torch.from_numpy(queries.edge_Q)]
         cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QD, competing, settings.auc)
         sample = SampledCells(CellSample.by_entity_id(*cells), settings.auc.true_is_kept(words_QD).numpy())
     shapes = (
@@ -207,9 +225,11 @@ def _state(
     )
 
 
-def _tally(group: Group, state: QueryGroupState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:
-    """Hand over what was found, in the order of the edges."""
-    queries, counts, true_Q = state.queries, state.counts(), state.true_values()
+def _tally(
+    group: Group, state: QueryGroupState, settings: PassSettings, tally: SideTally, num_outside: int, true_Q: Tensor
+) -> None:
+    """Hand over what was found, in the order of the edges; true scores are on the host."""
+    queries, counts = state.queries, state.counts()
     order = torch.from_numpy(np.argsort(queries.edge_Q))
     rows_Q = torch.from_numpy(queries.edge_Q)
     loss_Q = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.exact import signs_of
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring import device_exact, device_lists, device_scores
+from pbgeval.scoring.home import holds
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.transfers import sent
@@ -63,7 +65,7 @@ class GpuBackend(TorchBackend):
         true = block.queries.true
         if self.counts_exactly and (block.is_one_grid or block.queries.each_own):
             is_distance = self.exact_comparator is not None and self.exact_comparator.is_distance
-            if not is_distance or block.queries.largest < LARGEST_DOUBLED:
+            if not is_distance or holds(LARGEST_DOUBLED.__gt__, block.queries.largest):
                 return self._count_exactly(block)
         if block.marks is not None and self.exact_comparator is None:
             return self._count_listed(block)
@@ -85,7 +87,7 @@ class GpuBackend(TorchBackend):
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
             read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P, self.comparator.term)
-        return Counted(_of_rows(count_NQ.long()), true.score_Q, read_P, NO_CELLS, None)
+        return Counted(QueryCounts.of_rows(count_NQ.long()), true.score_Q, read_P, NO_CELLS, None)
 
     @property
     def counts_answers(self) -> bool:
@@ -121,15 +123,15 @@ class GpuBackend(TorchBackend):
         scores_KC, limits = scores_BKC.flatten(0, 1), None if true is None else (true.score_Q, true.score_Q)
         found = device_lists.count(scores_KC, block.marks, limits, scores_BKC.shape[1])
         hides_overflow = self.comparator.multiplies and not self.comparator.is_inner_product
-        if hides_overflow or bool(found.overflow):
+        if hides_overflow or not holds(operator.not_, found.overflow):
             self.refuse_nan(block, scores_BKC)
-        return self._counted(block, _of_rows(found.count_NQ), found.true_Q, scores_KC)
+        return self._counted(block, QueryCounts.of_rows(found.count_NQ), found.true_Q, scores_KC)
 
     def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
         if block.marks is None:
             return super().count_scores(block, scores_KC, high_Q, low_Q)
         found = device_lists.count(scores_KC, block.marks, (high_Q, low_Q), block.queries.rows_BKD.shape[1])
-        return _of_rows(found.count_NQ)
+        return QueryCounts.of_rows(found.count_NQ)
 
     def _refuse_nan(self, block: Block) -> None:
         """Score a block, a part at a time: an error names what is no number."""
@@ -175,7 +177,7 @@ class GpuBackend(TorchBackend):
         if block.marks is not None:
             count_NQ[2::3] = block.marks.number_4Q[: block.marks.num_groups]
             self._add_signs(block, count_NQ, opened, block.marks.of_cells(*opened))
-            return _of_rows(count_NQ.long())
+            return QueryCounts.of_rows(count_NQ.long())
         count_NQ[2] = block.num_columns - (own_Q >= 0).int()
         self._add_signs(block, count_NQ, opened, device_lists.ALL)
         if block.excluded_on_device is not None:
@@ -183,7 +185,7 @@ class GpuBackend(TorchBackend):
         if block.known is not None:
             of_known = self._answers(block.queries, block.candidates, own_Q, block.known, block.queries.row_Q)
             count_NQ = torch.cat([count_NQ, of_known])
-        return _of_rows(count_NQ.long())
+        return QueryCounts.of_rows(count_NQ.long())
 
     def _add_signs(
         self,
@@ -199,11 +201,6 @@ class GpuBackend(TorchBackend):
         if cells[0].numel():
             signs_P = signs_of(block.queries, block.candidates, *cells)
             device_lists.add_signs(count_NQ, cells[0], signs_P, of, amount=amount, competing=competing)
-
-
-def _of_rows(count_NQ: Tensor) -> QueryCounts:
-    """Return counts of rows: better, tied and competing of all cells and, if there are more, of known answers."""
-    return QueryCounts.unfiltered(RankCounts(*count_NQ)) if len(count_NQ) == 3 else QueryCounts.of_rows(count_NQ)
 
 
 def _targets(queries: QueryRows, true: TrueScores, own_Q: Tensor) -> device_scores.Targets:

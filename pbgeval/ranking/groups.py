@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.home import holds
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.storage.edges import EdgeBlock, FeatureLists
 
@@ -251,9 +252,9 @@ def first_nan(
         return None
     sum_tells = comparator.is_inner_product and scores_BQC.numel() < query_BQD.numel() + candidate_BCD.numel()
     is_safe = (
-        math.isfinite(float(scores_BQC.sum()))
+        holds(math.isfinite, scores_BQC.sum())
         if sum_tells
-        else overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[-1])
+        else no_overflow(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[-1])
     )
     if is_safe:
         return None
@@ -321,7 +322,12 @@ def overflow_is_impossible(largest_query: float, largest_candidate: float, num_c
     return largest_query * largest_candidate * num_columns < LARGEST_SAFE_SCORE
 
 
-def largest(rows: Tensor) -> float:
-    """Return the largest magnitude of some rows, NaN if there is a NaN."""
+def no_overflow(largest_query: Tensor, largest_candidate: Tensor, num_columns: int) -> bool:
+    """Tell the same, or take it for granted (`home`)."""
+    return holds(partial(overflow_is_impossible, num_columns=num_columns), largest_query, largest_candidate)
+
+
+def largest(rows: Tensor) -> Tensor:
+    """Return the largest magnitude of some rows, one number, NaN if there is a NaN."""
     low, high = torch.aminmax(rows)
-    return float(torch.maximum(-low, high))
+    return torch.maximum(-low, high)

@@ -34,7 +34,7 @@ from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
-from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.rows import Rows
 from pbgeval.storage.transfers import sent
 
@@ -390,12 +390,12 @@ class QueryGroupState:
         return QueryRows(query_KD[None], row_Q, true, self.exact_comparator)
 
     def true_values(self) -> Tensor:
-        """Return every query's true score, computed like the competitors' scores in the pooled AUC, float32."""
+        """Return every query's true score, computed like the competitors' scores in the pooled AUC."""
         if self.exact_comparator is not None:
-            return ExactTrue.unpacked(self.true_scores.read(0, self.queries.num_queries)).value_Q.cpu()
+            return ExactTrue.unpacked(self.true_scores.read(0, self.queries.num_queries)).value_Q
         for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
             self.true(block.first, block.stop)
-        return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries)).kernel_Q.float().cpu()
+        return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries)).kernel_Q.float()
 
     def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
         """Prepare rows of candidates; the error names an entity whose row cannot be prepared."""
@@ -408,14 +408,17 @@ class QueryGroupState:
         """Return the error that names a query and a candidate whose score is not a number."""
         return self.source.nan_score(self.hidden, int(self.queries.edge_Q[query]), entity_id)
 
-    def add(self, block: QueryBlock, counts: QueryCounts) -> None:
-        """Add the counts of some candidates to a block's queries."""
-        rows = counts.rows()
-        self.result.counts_NQ[: len(rows), block.first : block.stop] += rows.cpu()
+    def add(self, block: QueryBlock, counts_NQ: Tensor) -> None:
+        """Add the counts of some candidates to a block's queries: the rows of `QueryCounts`, on the host."""
+        self.result.counts_NQ[: len(counts_NQ), block.first : block.stop] += counts_NQ
 
-    def add_in_time(self, block: QueryBlock, counts: RankCounts) -> None:
-        """Add the counts of candidates that the time-aware filter removes."""
-        self.result.counts_NQ[6:, block.first : block.stop] += torch.stack(counts.columns).cpu()
+    def add_scores(self, query_P: np.ndarray, known_P: np.ndarray | None, score_P: Tensor) -> None:
+        """Add scores that the pooled AUC samples (`ScoreCollector.add`)."""
+        self.result.scores.add(query_P, score_P, known_P)
+
+    def add_in_time(self, block: QueryBlock, counts_3Q: Tensor) -> None:
+        """Add the counts of candidates that the time-aware filter removes, on the host."""
+        self.result.counts_NQ[6:, block.first : block.stop] += counts_3Q
 
     def in_time_cells(
         self, block: QueryBlock, in_time: KnownAnswers, at_a_time: int

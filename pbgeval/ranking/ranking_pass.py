@@ -40,6 +40,7 @@ from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.home import Home
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.transfers import sent
 
@@ -55,6 +56,8 @@ def rank(
     threads: BlockThreads,
     known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
+    *,
+    home: Home,
 ) -> None:
     """Count a query group's queries against a range of candidates; call it once for each range.
 
@@ -67,6 +70,7 @@ def rank(
         threads: share the blocks among them.
         known: the known answers in this range; None if nothing is filtered.
         in_time: what the time-aware filter removes in this range; None without such a filter.
+        home: brings counts and requested scores home.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
@@ -75,13 +79,15 @@ def rank(
     # A loss is folded over whole runs; a model may score all entities at once.
     is_whole = state.loss is not None or isinstance(state.comparator, ScorerComparator)
     if table.device.type == "cpu" or is_whole or table.num_rows <= MIN_ROWS_TO_HALVE:
-        _rank_range(state, table, first_id, threads, known, in_time)
+        _rank_range(state, table, first_id, threads, home, known, in_time)
         return
-    before = state.result.copy()
+    before = state.result.copy() if state.backend.keeps_scores else state.result  # counts wait to come home
+    num_waiting = home.num_waiting
     try:
-        _rank_range(state, table, first_id, threads, known, in_time)
+        _rank_range(state, table, first_id, threads, home, known, in_time)
     except torch.cuda.OutOfMemoryError:
         state.result = before
+        home.forget(num_waiting)
     else:
         return
     torch.cuda.empty_cache()
@@ -89,7 +95,7 @@ def rank(
     for start, stop in ((0, middle), (middle, table.num_rows)):
         first, last = first_id + start, first_id + stop
         of_part = (None if answers is None else answers.between(first, last) for answers in (known, in_time))
-        rank(state, table.between(start, stop), first, threads, *of_part)
+        rank(state, table.between(start, stop), first, threads, *of_part, home=home)
 
 
 def _rank_range(
@@ -97,6 +103,7 @@ def _rank_range(
     table: EntityTable,
     first_id: int,
     threads: BlockThreads,
+    home: Home,
     known: KnownAnswers | None,
     in_time: KnownAnswers | None,
 ) -> None:
@@ -126,10 +133,10 @@ def _rank_range(
         )
         work = RangeWork.cut(state, queries, first_id + rows, relation_CD, width, known, in_time_of_blocks, cells)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
-        for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
-            state.add(block, counts)
+        for (block, _), counts in zip(tasks, threads.map(partial(_count, work, home), tasks), strict=True):
+            home.bring(partial(state.add, block), counts.rows())
         if in_time is not None and state.backend.counts_answers:
-            _count_answers_in_time(work, in_time)
+            _count_answers_in_time(work, in_time, home)
     if in_time is not None and in_time_of_blocks is None and not state.backend.counts_answers:
         count_in_time(state, table, first_id, in_time, threads)
 
@@ -162,7 +169,7 @@ def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, enti
 # A block of queries and some runs of candidates -> counts, and the scores that are requested.
 
 
-def _count_answers_in_time(work: RangeWork, in_time: KnownAnswers) -> None:
+def _count_answers_in_time(work: RangeWork, in_time: KnownAnswers, home: Home) -> None:
     """Count what the time-aware filter removes, where the backend finds it among prepared candidates."""
     state, ids_C = work.state, work.entity_ids_C
     assert state.in_time_Q is not None, "there is such a filter"
@@ -172,10 +179,11 @@ def _count_answers_in_time(work: RangeWork, in_time: KnownAnswers) -> None:
         queries = slice(block.first, block.stop)
         own_Q, key_Q = positions(ids_C, state.queries.true_Q[queries]), state.in_time_Q[queries]
         indices = torch.from_numpy(own_Q), answers, torch.from_numpy(key_Q)
-        state.add_in_time(block, state.backend.count_answers(state.query_rows(block), work.candidates, *indices))
+        counts = state.backend.count_answers(state.query_rows(block), work.candidates, *indices)
+        home.bring(partial(state.add_in_time, block), torch.stack(counts.columns))
 
 
-def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
+def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> QueryCounts:
     """Count a block against runs of candidates, and pass on the scores that are requested."""
     block, runs = task
     state = work.state
@@ -203,11 +211,12 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
             raise state.nan_score(first_query, int(work.entity_ids(run)[error.column])) from error
         read_P = counted.read_P if undecided is None else state.backend.values(evolve(request, read=read))
         if query.size:
-            state.result.scores.add(query, read_P[: query.size], is_known_P)
+            home.bring(partial(state.add_scores, query, is_known_P), read_P[: query.size])
         if query_in_time.numel():
             query_P, true_Q = sent(query_in_time, state.device), counted.true_Q
+            in_time_counts = count_cells(read_P[query.size :], query_P, true_Q, true_Q)
             with state.lock:
-                state.add_in_time(block, count_cells(read_P[query.size :], query_P, true_Q, true_Q))
+                home.bring(partial(state.add_in_time, block), torch.stack(in_time_counts.columns))
         if counted.scores_KC is not None:
             _hand_over(work, block, run, request, counted.scores_KC, counted.true_Q)
     if undecided is not None and undecided.has_cells:
@@ -356,7 +365,7 @@ def count_in_time(
             better, tied = state.backend.compare(queries, query_P, pairs, at_P)
             counts = count_compared(query_P, better, tied, block.stop - block.first)
             with state.lock:
-                state.add_in_time(block, counts)
+                state.add_in_time(block, torch.stack(counts.columns).cpu())
 
     threads.map(count, state.queries.blocks)
 
@@ -403,7 +412,7 @@ def rank_given(
                 counted.append(in_time.are_known(state.in_time_Q[query], entity_id))
             masks = (sent(torch.from_numpy(is_counted), table.device) for is_counted in counted)
             compared = ((local[mask], better[mask], tied[mask], block.stop - block.first) for mask in masks)
-            state.add(block, QueryCounts(*(count_compared(*arguments) for arguments in compared)))
+            state.add(block, QueryCounts(*(count_compared(*arguments) for arguments in compared)).rows().cpu())
             if state.pool is not None:
                 state.pool.add(query, pairs[1], is_known)
     if state.sample is not None:

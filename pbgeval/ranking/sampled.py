@@ -37,10 +37,14 @@ from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.scoring import device_lists, device_scores
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.home import Home
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.stats.keyed_sums import begins
-from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.stats.ranks import MIN_REPEATED, QueryCounts, RankCounts
 from pbgeval.storage.transfers import sent
+
+# The random words of the AUC's cells of a unit's edges on a side, on a device; None: every cell is compared.
+WordsOn = Callable[[Side, torch.device], Tensor | None]
 
 # Queries and lists of candidates -> the special cells: known answers, copies of true entities.
 #
@@ -300,11 +304,16 @@ class ChunkPart:
         return self.is_known(*self.sampled) if self.sampled and self.group.competition.filters else None
 
     @property
+    def num_copies_on_device(self) -> Tensor | None:
+        """What `num_copies` is on a GPU, one number; None: it has no cells of its own."""
+        if self.marks is None:
+            return None
+        copies_Q = self.marks.num_copies_Q
+        return (copies_Q if self.inside_Q is None else copies_Q * self.inside_Q).sum()
+
+    @property
     def num_copies(self) -> int:
         """How many cells hold the true entity again, of queries whose true entity may compete."""
-        if self.marks is not None:
-            copies_Q = self.marks.num_copies_Q
-            return int((copies_Q if self.inside_Q is None else copies_Q[self.inside_Q]).sum())
         query_P = self.copies[0]
         return query_P.numel() if self.inside_Q is None else int(self.inside_Q[query_P].sum())
 
@@ -570,13 +579,17 @@ def count_sampled(
     group: Group,
     block: ChunkBlock,
     settings: PassSettings,
-    auc_words: dict[Side, Tensor | None],
+    auc_words: WordsOn,
     tallies: dict[Side, SideTally],
+    home: Home,
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
     table, keeps_scores = group.tables[Side.LHS], settings.loss is not None or settings.auc.exact
     true = {side: sent(block.of_edges(group.ids_E[side]).view(block.rows_BQ.shape), table.device) for side in ENDS}
-    lists = {side: make_list(group, block, side, true[side], settings, auc_words[side]) for side in settings.sides}
+    lists = {
+        side: make_list(group, block, side, true[side], settings, auc_words(side, table.device))
+        for side in settings.sides
+    }
     num_chunks, num_queries = block.rows_BQ.shape
     backend = backend_for(
         group.relation.scorer, table.device, group.relation.dtype, keeps_scores=keeps_scores, num_cells=0
@@ -595,7 +608,7 @@ def count_sampled(
             if backend.exact_comparator is not None:
                 signs = partial(_signs_by_id, part, backend.exact_comparator)
                 counted, in_time = _decided(part, counted, signs, backend.device)
-            _tally(part, tallies[hidden], _scored(part, counted, settings, in_time))
+            _tally(part, tallies[hidden], home, _scored(part, counted, settings, in_time))
         return
     step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
     for start in range(0, num_chunks, step):
@@ -613,7 +626,7 @@ def count_sampled(
             scored = score_chunks(
                 part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings, backend
             )
-            _tally(part, tallies[hidden], scored)
+            _tally(part, tallies[hidden], home, scored)
 
 
 def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int) -> int:
@@ -628,28 +641,51 @@ def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
     return group.rows(side, ids_BK.flatten()).view(*ids_BK.shape, -1)
 
 
-def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
-    """Add the results of the queries whose true entity may compete to the tally."""
+def _tally(part: ChunkPart, tally: SideTally, home: Home, scored: Scored) -> None:
+    """Add the results of the queries whose true entity may compete to the tally, once they are home."""
     counts, true_Q, (competing, competing_query, is_known), loss_Q = scored
-    rows_Q, inside_Q = part.rows_BQ.flatten(), part.inside_Q
+    rows_Q = part.rows_BQ.flatten()
+    filtered = bool(part.group.competition.filters)
+    # Many counts that repeat take less room on their way as a table of those that occur.
+    come_alone = true_Q.device.type == "cpu" or (not filtered and counts.raw.num_queries >= MIN_REPEATED)
+    if come_alone:
+        counts = counts.cpu(filtered=filtered)
 
-    def rows_of(query: Tensor | slice) -> Tensor | None:
-        """Return the positions of edges whose clusters are asked for."""
-        if not tally.has_clusters:
-            return None
-        return rows_Q[query if isinstance(query, slice) else query.cpu()]
+    def add(
+        counts_NQ: Tensor | None,
+        true_Q: Tensor,
+        competing: Tensor,
+        competing_query: Tensor | None,
+        is_known: Tensor | None,
+        loss_Q: Tensor | None,
+        inside_Q: Tensor | None,
+        true_is_sampled_Q: Tensor | None,
+        num_copies: Tensor | None,
+    ) -> None:
+        found = counts if counts_NQ is None else QueryCounts.of_rows(counts_NQ)
+        kept_rows_Q = rows_Q if inside_Q is None else rows_Q[inside_Q]
+        tops_up = part.block.num_topped_up > 0 and not part.group.tables[part.hidden].featurized
+        tally.add_queries(
+            kept_rows_Q,
+            found if inside_Q is None else found.select(inside_Q),
+            loss_Q=loss_Q if loss_Q is None or inside_Q is None else loss_Q[inside_Q],
+            num_outside=rows_Q.numel() - kept_rows_Q.numel(),
+            num_short_lists=kept_rows_Q.numel() if tops_up else 0,
+            num_excluded=part.num_copies if num_copies is None else int(num_copies),
+        )
+        sampled: Tensor | slice = slice(None) if true_is_sampled_Q is None else true_is_sampled_Q
+        tally.add_true_scores(true_Q[sampled], rows_Q[sampled] if tally.has_clusters else None)
+        tally.add_scores(competing, None if competing_query is None else rows_Q[competing_query], is_known)
 
-    kept: Tensor | slice = slice(None) if inside_Q is None else inside_Q
-    kept_rows_Q = rows_Q if inside_Q is None else rows_Q[inside_Q.cpu()]
-    tops_up = part.block.num_topped_up > 0 and not part.group.tables[part.hidden].featurized
-    tally.add_queries(
-        kept_rows_Q,
-        counts if inside_Q is None else counts.select(inside_Q),
-        loss_Q=None if loss_Q is None else loss_Q[kept],
-        num_outside=rows_Q.numel() - kept_rows_Q.numel(),
-        num_short_lists=kept_rows_Q.numel() if tops_up else 0,
-        num_excluded=part.num_copies,
+    home.bring(
+        add,
+        None if come_alone else counts.rows(filtered=filtered),
+        true_Q,
+        competing,
+        competing_query if tally.has_clusters else None,
+        is_known,
+        loss_Q,
+        part.inside_Q,
+        part.true_is_sampled_Q,
+        part.num_copies_on_device,
     )
-    sampled: Tensor | slice = slice(None) if part.true_is_sampled_Q is None else part.true_is_sampled_Q
-    tally.add_true_scores(true_Q[sampled], rows_of(sampled))
-    tally.add_scores(competing, rows_of(competing_query), is_known)

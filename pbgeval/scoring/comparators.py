@@ -16,6 +16,7 @@ What a new comparator takes: docs/architecture.md.
 from __future__ import annotations
 
 import math
+import operator
 from typing import ClassVar
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from pbgeval.scoring.device_scores import Term
 from pbgeval.scoring.distances import ABSOLUTE, MODULUS, ColumnDistance
+from pbgeval.scoring.home import holds
 from pbgeval.scoring.product import paired_product, product
 
 SMALLEST_SQUARE = 1e-30  # PBG's floor under the square root
@@ -60,7 +62,7 @@ def check_finite(x_ND: Tensor) -> Tensor:
     Raises:
         OverflowedError: some of them overflow, so that infinity, or the order of a sum, would decide ranks.
     """
-    if not math.isfinite(float(x_ND.sum())):
+    if not holds(math.isfinite, x_ND.sum()):
         _refuse(~torch.isfinite(x_ND).all(dim=-1), OverflowedError)
     return x_ND
 
@@ -75,7 +77,7 @@ def refuse_zero_vectors(x_ND: Tensor) -> None:
 
 
 def _refuse(bad_N: Tensor, error: type[UnrankableRowsError]) -> None:
-    if bool(bad_N.any()):
+    if not holds(operator.not_, bad_N.any()):
         raise error(bad_N.flatten().nonzero().flatten().tolist())
 
 

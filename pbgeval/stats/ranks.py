@@ -175,11 +175,14 @@ class QueryCounts:
     @classmethod
     def of_rows(cls, counts_NQ: Tensor) -> QueryCounts:
         """Read better, tied and competing of all competitors, of the known ones and, if counted, of those in time."""
+        if len(counts_NQ) == 3:
+            return cls.unfiltered(RankCounts(*counts_NQ))
         return cls(*(RankCounts(*counts_3Q) for counts_3Q in torch.split(counts_NQ, 3)))
 
-    def rows(self) -> Tensor:
-        """Return what `of_rows` reads."""
-        return torch.stack([column_Q for part in self._parts for column_Q in part.columns])
+    def rows(self, *, filtered: bool = True) -> Tensor:
+        """Return what `of_rows` reads; of all competitors alone unless `filtered`."""
+        parts = self._parts if filtered else [self.raw]
+        return torch.stack([column_Q for part in parts for column_Q in part.columns])
 
     @property
     def _parts(self) -> list[RankCounts]:

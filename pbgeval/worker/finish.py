@@ -45,7 +45,7 @@ def merge_results(context: WorkerContext, states: list[QueryGroupState]) -> None
 
 def count_pools(context: WorkerContext, edges: QueryEdges, states: list[QueryGroupState]) -> None:
     """Have each query group compare its competitors with the true scores of all, once these are prepared."""
-    true = np.concatenate([np.empty(0, np.int32), *(sortable_int32(one.true_values()) for one in states)])
+    true = np.concatenate([np.empty(0, np.int32), *(sortable_int32(one.true_values().cpu()) for one in states)])
     nothing = PooledCounts.zero(distinct(true), len(true))
     paths = np.array([segment.origin.place[0] for segment in edges.segments], np.int64)
     for one in states:
@@ -138,7 +138,7 @@ def _ranked_edges(
     for one in states:
         queries = one.queries
         counts_NE[:, torch.from_numpy(queries.edge_Q)] = one.result.counts_NQ
-        true_image_E[queries.edge_Q] = sortable_int32(one.true_values())
+        true_image_E[queries.edge_Q] = sortable_int32(one.true_values().cpu())
         true_is_kept_E[queries.edge_Q] = True if one.sample is None else one.sample.true_kept_Q
 
     def result(key: GroupKey, start: int, stop: int) -> SideResult:

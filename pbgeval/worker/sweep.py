@@ -55,6 +55,7 @@ from pbgeval.ranking.query_group_state import (
 from pbgeval.ranking.ranking_pass import rank, rank_given
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.scoring.block_sizes import sizes_on
+from pbgeval.scoring.home import Home, come_home
 from pbgeval.scoring.scorer import query_groups
 from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
@@ -290,8 +291,12 @@ def _gather(
 def _prepare(context: WorkerContext, states: list[QueryGroupState]) -> None:
     """Prepare a part of the queries, as each worker does."""
     with context.collectively():
-        for one in states:
-            one.prepare(context.team.part(one.queries.num_keys))
+
+        def prepare(home: Home) -> None:
+            for one in states:
+                one.prepare(context.team.part(one.queries.num_keys))
+
+        come_home(context.device, prepare)
 
 
 def _rank(
@@ -327,16 +332,21 @@ def _rank(
                 journal.begin(range_name(part))
                 if asked:
                     table = next(of_ranges)
+                counting = []
                 for number in asked:
-                    one = states[number]
+                    one, start = states[number], first + part.start
                     of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)
                     left_out = [KnownAnswers(of.key_P, of.entity_id_P + first) for of in of_part]
                     if left_out:
                         left_out[0] = left_out[0].select(keys_of[number])
                     if given:
-                        rank_given(one, table, first + part.start, given[number].within(part), threads, *left_out)
+                        cells = given[number].within(part)
+                        rank_given(one, table, start, cells, threads, *left_out)
                     else:
-                        rank(one, table, first + part.start, threads, *left_out)
+                        counting.append((one, partial(rank, one, table, start, threads, *left_out)))
+                    if context.device.type == "cpu" or number == asked[-1]:  # a GPU waits once for all
+                        _count(context.device, counting)
+                        counting = []
                 if context.inputs.config.max_memory_bytes is not None:
                     check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 if journal.finish(range_name(part)):
@@ -347,6 +357,17 @@ def _rank(
                 )
             del of_slot  # before the next ones come
         results.finish()
+
+
+def _count(device: torch.device, counting: Sequence[tuple[QueryGroupState, Callable[..., None]]]) -> None:
+    """Count query groups against a range; their results come home together."""
+    copies = [one.result.copy() if device.type != "cpu" and one.backend.keeps_scores else None for one, _ in counting]
+
+    def undo() -> None:
+        for (one, _), copy in zip(counting, copies, strict=True):
+            one.result = copy or one.result  # counts wait to come home, scores do not
+
+    come_home(device, lambda home: [count(home=home) for _, count in counting], undo)
 
 
 @define(eq=False)

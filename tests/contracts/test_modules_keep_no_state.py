@@ -14,11 +14,13 @@ from attrs import frozen
 
 from tests.kit.commands import REPOSITORY
 
-# Functions that return one object for each process, which others change. Their docstrings say why it is not handed on.
+# Functions that return one object for each process, which others change, and what a thread has while it does some work.
+# What is written beside them says why it is not handed on.
 PER_PROCESS = {
     "jit.py": {"_announcer"},
     "scoring/device_exact.py": {"_devices_without_screen"},
     "scoring/device_scores.py": {"_devices_by_loop"},
+    "scoring/home.py": {"_granted"},
     "scoring/product.py": {"_rules_of_process"},
 }
 

@@ -12,9 +12,10 @@ import torch
 from pbgeval.inputs import partitions as read_ahead
 from pbgeval.ranking import auc_sampling
 from pbgeval.scoring.block_sizes import GPU_WORKSPACE_BYTES
+from pbgeval.scoring.home import Home
 from pbgeval.worker import run
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated, run_of
+from tests.kit.commands import evaluated, flags, metrics_of, run_command, run_of
 from tests.pretend_device import DEVICE, OnDevice, PretendDevice, compute_on_the_host
 
 FILTERED, IN_TIME = "filter_paths=edges", "time_window=1"
@@ -116,3 +117,30 @@ def test_kernels_of_a_gpu_score_and_count(tmp_path: Path, monkeypatch: pytest.Mo
     assert found == expected
     assert launches.pairs > 0 or candidates == "sampled"
     assert (launches.count > 0) is (candidates != "sampled")
+
+
+@pytest.mark.parametrize("is_fault", [False, True], ids=["no fault", "fault"])
+@pytest.mark.parametrize("candidates", ["sampled", "partition", "all"])
+def test_what_is_taken_for_granted_is_looked_at_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str, is_fault: bool
+) -> None:
+    """Scores of very long vectors may overflow. Where they do, the error is the CPU's; else the figures are."""
+    case = TinyCase.write(tmp_path / "case", dynamic=True, partition_sizes=(17,), scale=1e24 if is_fault else 1e18)
+    arguments = ("--workers", "1", "--quiet", *flags((f"candidates={candidates}", FILTERED, "precision=float32")))
+
+    def outcome(output: str) -> str | dict[str, Any]:
+        done = run_command(case, *arguments, "--output", output)
+        return done.err if done.status else metrics_of(case.root / output)
+
+    expected = outcome("cpu")
+    pretend(monkeypatch)
+    times = []
+    monkeypatch.setattr(
+        Home, "come", lambda self, granted, come=Home.come: times.append(come(self, granted)) or times[-1]
+    )
+    with PretendDevice():
+        found = outcome("device")
+
+    assert found == expected
+    assert isinstance(expected, str) is is_fault
+    assert False in times or (candidates == "sampled" and not is_fault)  # whose scores tell
