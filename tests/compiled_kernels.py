@@ -55,6 +55,10 @@ OF_LISTS = {
     **dict.fromkeys(("entity_ptr", "key_ptr", "known_key_ptr", "known_ptr", "query_ptr"), "*i64"),
     **dict.fromkeys(("timed_key_ptr", "in_time_key_ptr", "in_time_ptr"), "*i64"),
 }
+OF_DRAWS = {
+    **dict.fromkeys(("word_ptr", "query_ptr", "column_ptr"), "*i64"),
+    **dict.fromkeys(("mark_ptr", "drawn_ptr", "kept_ptr"), "*i8"),
+}
 OF_KNOWN = dict.fromkeys(("first_ptr", "end_ptr", "known_ptr", "query_ptr", "column_ptr", "own_ptr"), "*i64")
 TILE = {"ROWS": device_lists.ROWS, "COLUMNS": device_lists.COLUMNS}
 OF_EXACT = {
@@ -85,6 +89,7 @@ TILES_LISTED = {
 SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "mark_cells": ("list_kernels", OF_LISTS | {"true_ptr": "*i64"}, TILE),
     "count_stored": ("list_kernels", OF_LISTS | {"count_ptr": "*i64"}, TILE),
+    "draw_cells": ("list_kernels", OF_DRAWS, {"CELLS": device_lists.CELLS}),
     "expand_known": ("list_kernels", OF_KNOWN, {"CELLS": device_lists.CELLS}),
     "count_signs": ("list_kernels", OF_LISTS | OF_KNOWN, {"CELLS": device_lists.CELLS}),
     "write_limits": ("exact_kernels", OF_EXACT, {"IS_DISTANCE": True} | LIMITED),

@@ -6,6 +6,7 @@ of the CPU to the bit, so a whole run on the pretended device must give the figu
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -288,7 +289,7 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             kernel(*map(plain, arguments), **options)
 
     of_modules = {
-        device_lists: (mark_cells, count_stored, expand_known, count_signs),
+        device_lists: (mark_cells, count_stored, draw_cells, expand_known, count_signs),
         device_exact: (
             round_rows,
             write_screen_limits,
@@ -513,6 +514,17 @@ def count_stored(
         counts[3 * group + 1] = (tied_QC & counts_QC).sum(1)
         counts[3 * group + 2] = numbers[group]
     overflow |= int(not scores.isfinite().all())
+
+
+def draw_cells(words, marks, query, column, drawn, kept, num_cells, num_draws, num_columns, *rates, **_):
+    rate, true_rate = (struct.unpack("<d", struct.pack("<ii", low, high))[0] for low, high in (rates[:2], rates[2:]))
+    words_QD = words.view(-1, num_draws + 2)
+    query.copy_(torch.arange(len(words_QD)).repeat_interleave(num_draws))
+    column.copy_(draws.uniform_below(words_QD[:, 2:].flatten(), num_columns))
+    number_Q = torch.floor(draws.fractions(words_QD[:, 1]) + rate)
+    is_drawn_P = (torch.arange(num_draws) < number_Q[:, None]).flatten()
+    drawn.copy_(torch.where(is_drawn_P, marks[query, column], device_lists.EXCLUDED))
+    kept.copy_(draws.fractions(words_QD[:, 0]) < true_rate * 2.0**-53)
 
 
 def expand_known(first, end, known, query, column, num_queries, start, num_cells, **_):

@@ -18,6 +18,7 @@ from torch import Tensor
 from pbgeval.errors import DataError
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring import device_scores
+from pbgeval.scoring.device_lists import halves
 from pbgeval.storage.transfers import sent
 
 WORDS_PER_COUNTER = 4  # Philox 4x64
@@ -66,8 +67,8 @@ def words_by_kernel(key: int, address: int, count: int, device: torch.device) ->
         with device_scores.current(device):
             draw_kernels.write_words[(-(-num_counters // COUNTERS_PER_PROGRAM),)](
                 words,
-                *_halves(key, 4),
-                *_halves(counter + 1, 2),
+                *halves(key, 4),
+                *halves(counter + 1, 2),
                 num_counters,
                 COUNTERS=COUNTERS_PER_PROGRAM,
                 num_warps=4,
@@ -83,14 +84,9 @@ def scaled_by_kernel(words: Tensor, size: int) -> Tensor:
     if number.numel():
         with device_scores.current(words.device):
             draw_kernels.scale_words[(-(-number.numel() // WORDS_PER_PROGRAM),)](
-                words.contiguous(), number, number.numel(), *_halves(size, 2), WORDS=WORDS_PER_PROGRAM, num_warps=4
+                words.contiguous(), number, number.numel(), *halves(size, 2), WORDS=WORDS_PER_PROGRAM, num_warps=4
             )
     return number
-
-
-def _halves(number: int, count: int) -> list[int]:
-    """Return a number as signed numbers of 32 bits, the lowest first: a kernel takes all of them as of one type."""
-    return [((number >> 32 * at & _LOW_32) ^ 1 << 31) - (1 << 31) for at in range(count)]
 
 
 def uniform_below(words: Tensor, size: int) -> Tensor:

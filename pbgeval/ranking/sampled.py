@@ -147,9 +147,12 @@ class CandidateList:
 
     ids_BC: Tensor
     copies: CellIndex  # cells that do not compete, because they hold the true entity again; none on a GPU
-    # Cells sampled for the AUC, and whether each query's true score is sampled; None: all scores are. On a GPU, some of
-    # the cells do not compete.
+    # Cells sampled for the AUC, and whether each query's true score is sampled. None: all scores are, or lists are on a
+    # GPU, which draws once cells are marked.
     auc: tuple[CellIndex, Tensor] | None
+    auc_words_QD: (
+        Tensor | None
+    )  # random words of each query, for a GPU; None: all scores are compared, or none is asked for
 
 
 def make_list(
@@ -179,12 +182,9 @@ def make_list(
     marks_cells = device_scores.takes(ids_BC.device)
     has_copies = not settings.lists.pbg_semantics and not marks_cells
     copies = copies_of_true(true_BQ, ids_BC, block.num_batch) if has_copies else no_cells(ids_BC.device)
-    auc = None
-    if auc_words_ED is not None:
-        words_QD = block.of_edges(auc_words_ED)
+    auc, words_QD = None, None if auc_words_ED is None else block.of_edges(auc_words_ED)
+    if words_QD is not None and not marks_cells:
         query, candidate = settings.auc.cells(words_QD, ids_BC.shape[1])
-        if marks_cells:
-            return CandidateList(ids_BC, copies, ((query, candidate), settings.auc.true_is_kept(words_QD)))
         competes = (
             (candidate != query % num_queries) | (block.num_batch == 0)
             if settings.lists.pbg_semantics
@@ -192,7 +192,7 @@ def make_list(
         )
         kept = competes.nonzero().squeeze(1)
         auc = (query[kept], candidate[kept]), settings.auc.true_is_kept(words_QD)
-    return CandidateList(ids_BC, copies, auc)
+    return CandidateList(ids_BC, copies, auc, words_QD)
 
 
 # Some chunks of a block -> the cells that do not compete, and the cells sampled for the pooled AUC.
@@ -214,6 +214,7 @@ class ChunkPart:
     left_out: Sequence[CellIndex]  # for each filter: the other cells that it removes (known answers)
     inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
     sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
+    sampled_mark_P: Tensor | None  # on a GPU, their marks: some of them do not compete
     # Whether each query's true score is sampled, which needs an entity that may compete; None: all are.
     true_is_sampled_Q: Tensor | None
 
@@ -245,12 +246,20 @@ class ChunkPart:
         else:
             copies = candidates.copies if is_whole else _cells_of_queries(candidates.copies, queries)
             excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies, outside_QC)
-        sampled, true_is_sampled_Q = None, inside_Q
+        sampled, sampled_mark_P, true_is_sampled_Q = None, None, inside_Q
         if candidates.auc is not None:
             sampled = candidates.auc[0] if is_whole else _cells_of_queries(candidates.auc[0], queries)
-            sampled = _competing(sampled, inside_Q, marks, excluded, ids_BC.shape[1])
+            sampled = _competing(sampled, inside_Q, excluded, ids_BC.shape[1])
             true_is_sampled_Q = candidates.auc[1][queries]
-            true_is_sampled_Q = true_is_sampled_Q if inside_Q is None else true_is_sampled_Q & inside_Q
+        elif candidates.auc_words_QD is not None and marks is not None:
+            drawn = settings.auc.draw(candidates.auc_words_QD[queries], marks)
+            sampled, sampled_mark_P, true_is_sampled_Q = (
+                (drawn.query_P, drawn.column_P),
+                drawn.mark_P,
+                drawn.true_is_kept_Q,
+            )
+        if true_is_sampled_Q is not None and inside_Q is not None:
+            true_is_sampled_Q = true_is_sampled_Q & inside_Q
         return cls(
             group,
             block,
@@ -264,6 +273,7 @@ class ChunkPart:
             left_out=left_out,
             inside_Q=inside_Q,
             sampled=sampled,
+            sampled_mark_P=sampled_mark_P,
             true_is_sampled_Q=true_is_sampled_Q,
         )
 
@@ -297,11 +307,6 @@ class ChunkPart:
         if self.marks is not None:
             return (self.marks.of_cells(query_P, column_P) & device_lists.KNOWN) != 0
         return are_among(query_P, column_P, self.known, self.ids_BC.shape[1])
-
-    @property
-    def sampled_is_known(self) -> Tensor | None:
-        """Which of the sampled cells are known answers; None: nothing is filtered."""
-        return self.is_known(*self.sampled) if self.sampled and self.group.competition.filters else None
 
     @property
     def num_copies_on_device(self) -> Tensor | None:
@@ -354,18 +359,11 @@ def _cells_of_queries(cells: CellIndex, queries: slice) -> CellIndex:
     return cells[0][first:last] - queries.start, cells[1][first:last]
 
 
-def _competing(
-    cells: CellIndex, inside_Q: Tensor | None, marks: device_lists.Marks | None, excluded: CellIndex, num_columns: int
-) -> CellIndex:
+def _competing(cells: CellIndex, inside_Q: Tensor | None, excluded: CellIndex, num_columns: int) -> CellIndex:
     """Return those of the sampled cells that compete in queries whose true entity may compete."""
-    if marks is not None:
-        competes_P = (marks.of_cells(*cells) & device_lists.EXCLUDED) == 0
-        competes_P = competes_P if inside_Q is None else competes_P & inside_Q[cells[0]]
-    elif inside_Q is not None:
-        competes_P = inside_Q[cells[0]] & ~are_among(*cells, excluded, num_columns)
-    else:  # copies of true entities have been left out before
+    if inside_Q is None:  # copies of true entities have been left out before
         return cells
-    kept = competes_P.nonzero().squeeze(1)
+    kept = (inside_Q[cells[0]] & ~are_among(*cells, excluded, num_columns)).nonzero().squeeze(1)
     return cells[0][kept], cells[1][kept]
 
 
@@ -425,9 +423,11 @@ def _special(
 
 # Chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
 
-# The results of some queries: counts; true scores; the competitors' scores for the AUC, the query of each, and whether
-# each is a known answer's (None: nothing is filtered); losses (None: not requested).
-Scored = tuple[QueryCounts, Tensor, tuple[Tensor, Tensor, Tensor | None], Tensor | None]
+# Scores for the AUC. Either of competitors, the query of each, and whether each is a known answer's (None: nothing is
+# filtered). Or, on a GPU, of cells, as many of each query, and their marks.
+Compared = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+# The results of some queries: counts; true scores; scores for the AUC; losses (None: not requested).
+Scored = tuple[QueryCounts, Tensor, Compared, Tensor | None]
 
 
 def score_chunks(
@@ -534,7 +534,7 @@ def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: 
         counts = evolve(counts, in_time=in_time)
     if scores_QC is None:
         assert part.sampled is not None, "no score is kept"
-        return counts, true_Q, (sampled_P, part.sampled[0], part.sampled_is_known), None
+        return counts, true_Q, _sampled(part, sampled_P), None
     loss_Q = None
     if settings.loss is not None:
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
@@ -545,19 +545,36 @@ def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: 
         loss_Q = fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
     if part.sampled is None:
         return counts, true_Q, _all_competing(part, scores_QC), loss_Q
-    return counts, true_Q, (sampled_P, part.sampled[0], part.sampled_is_known), loss_Q
+    return counts, true_Q, _sampled(part, sampled_P), loss_Q
 
 
-def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return all competitors' scores of the ranked queries, the query of each, and whether each is a known answer's."""
+def _sampled(part: ChunkPart, score_P: Tensor) -> Compared:
+    assert part.sampled is not None, "the caller has checked"
+    if part.sampled_mark_P is not None:
+        return score_P, None, None, part.sampled_mark_P
+    is_known_P = part.is_known(*part.sampled) if part.group.competition.filters else None
+    return score_P, part.sampled[0], is_known_P, None
+
+
+def _all_competing(part: ChunkPart, scores_QC: Tensor) -> Compared:
+    """Return all competitors' scores of the ranked queries."""
+    if part.marks is not None:
+        return scores_QC.flatten(), None, None, part.marks.mark_QC.flatten()
     competes_QC = part.competes_QC
     if part.true_is_sampled_Q is not None:
         competes_QC = competes_QC & part.true_is_sampled_Q.unsqueeze(1)
-    if part.marks is None:
-        return competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None)
-    query_P, column_P = competes_QC.nonzero(as_tuple=True)
-    is_known_P = part.is_known(query_P, column_P) if part.group.competition.filters else None
-    return scores_QC[query_P, column_P], query_P, is_known_P
+    return *competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None), None
+
+
+def _marked(
+    score_P: Tensor, mark_P: Tensor, inside_Q: Tensor | None, num_queries: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the scores of the cells that compete in ranked queries, the query of each, and whether each is known."""
+    num_cells = mark_P.numel() // max(num_queries, 1)
+    competes_QN = ((mark_P & device_lists.EXCLUDED) == 0).view(num_queries, num_cells)
+    competes_QN = competes_QN if inside_Q is None else competes_QN & inside_Q.unsqueeze(1)
+    kept_P = competes_QN.flatten().nonzero().squeeze(1)
+    return score_P[kept_P], kept_P // max(num_cells, 1), (mark_P[kept_P] & device_lists.KNOWN) != 0
 
 
 def _chunk_lists(
@@ -643,7 +660,7 @@ def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
 
 def _tally(part: ChunkPart, tally: SideTally, home: Home, scored: Scored) -> None:
     """Add the results of the queries whose true entity may compete to the tally, once they are home."""
-    counts, true_Q, (competing, competing_query, is_known), loss_Q = scored
+    counts, true_Q, (competing, competing_query, is_known, mark_P), loss_Q = scored
     rows_Q = part.rows_BQ.flatten()
     filtered = bool(part.group.competition.filters)
     # Many counts that repeat take less room on their way as a table of those that occur.
@@ -657,6 +674,7 @@ def _tally(part: ChunkPart, tally: SideTally, home: Home, scored: Scored) -> Non
         competing: Tensor,
         competing_query: Tensor | None,
         is_known: Tensor | None,
+        mark_P: Tensor | None,
         loss_Q: Tensor | None,
         inside_Q: Tensor | None,
         true_is_sampled_Q: Tensor | None,
@@ -675,7 +693,10 @@ def _tally(part: ChunkPart, tally: SideTally, home: Home, scored: Scored) -> Non
         )
         sampled: Tensor | slice = slice(None) if true_is_sampled_Q is None else true_is_sampled_Q
         tally.add_true_scores(true_Q[sampled], rows_Q[sampled] if tally.has_clusters else None)
-        tally.add_scores(competing, None if competing_query is None else rows_Q[competing_query], is_known)
+        if mark_P is not None:
+            competing, competing_query, is_known = _marked(competing, mark_P, inside_Q, rows_Q.numel())
+        rows = rows_Q[competing_query] if tally.has_clusters and competing_query is not None else None
+        tally.add_scores(competing, rows, is_known if filtered else None)
 
     home.bring(
         add,
@@ -684,6 +705,7 @@ def _tally(part: ChunkPart, tally: SideTally, home: Home, scored: Scored) -> Non
         competing,
         competing_query if tally.has_clusters else None,
         is_known,
+        mark_P,
         loss_Q,
         part.inside_Q,
         part.true_is_sampled_Q,

@@ -7,6 +7,7 @@ that looks every candidate up among the known answers of its query, and read by 
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -20,6 +21,7 @@ ROWS, COLUMNS = 16, 32  # of a program, of either kernel
 WARPS = 4
 CELLS = 256  # of a program that adds cells
 EXCLUDED, KNOWN, IN_TIME = 1, 2, 4  # bits of a mark
+_LOW_32 = 0xFFFFFFFF
 ALL = 1  # beside KNOWN, a group of cells: bits of groups are those of marks, but for the first
 
 
@@ -173,6 +175,60 @@ def count(
                 num_warps=WARPS,
             )
     return CountedScores(count_NQ, true_Q if limits is None else limits[0], overflow)
+
+
+@frozen(eq=False)
+class DrawnCells:
+    """The cells whose scores the AUC compares, as many of each query, and which true scores it does."""
+
+    query_P: Tensor  # int64
+    column_P: Tensor  # int64
+    mark_P: Tensor  # int8; those that were not drawn do not compete
+    true_is_kept_Q: Tensor  # bool
+
+
+def draw(words_QD: Tensor, marks: Marks, rate: float, true_rate: float) -> DrawnCells:
+    """Draw cells by the words of their queries: one for the true score, one for the number of cells, then columns.
+
+    Args:
+        words_QD: int64, random bits.
+        marks: of all cells.
+        rate: how many cells a query has, in expectation.
+        true_rate: the probability that a true score is kept.
+    """
+    (num_queries, num_words), device = words_QD.shape, words_QD.device
+    num_cells = num_queries * (num_words - 2)
+    query_P, column_P = (torch.empty(num_cells, dtype=torch.int64, device=device) for _ in range(2))
+    mark_P = torch.empty(num_cells, dtype=torch.int8, device=device)
+    is_kept_Q = torch.empty(num_queries if num_cells else 0, dtype=torch.int8, device=device)
+    if not num_cells:  # nothing is compared
+        return DrawnCells(query_P, column_P, mark_P, torch.zeros(num_queries, dtype=torch.bool, device=device))
+    with current(device):
+        _kernels().draw_cells[(-(-num_cells // CELLS),)](
+            words_QD.contiguous(),
+            marks.mark_QC,
+            query_P,
+            column_P,
+            mark_P,
+            is_kept_Q,
+            num_cells,
+            num_words - 2,
+            marks.mark_QC.shape[1],
+            *halves(_bits(rate), 2),
+            *halves(_bits(true_rate * 2.0**53), 2),
+            CELLS=CELLS,
+            num_warps=WARPS,
+        )
+    return DrawnCells(query_P, column_P, mark_P, is_kept_Q.view(torch.bool))
+
+
+def _bits(number: float) -> int:
+    return int.from_bytes(struct.pack("<d", number), "little")
+
+
+def halves(number: int, count: int) -> list[int]:
+    """Return a number as signed numbers of 32 bits, the lowest first: a kernel takes all of them as of one type."""
+    return [((number >> 32 * at & _LOW_32) ^ 1 << 31) - (1 << 31) for at in range(count)]
 
 
 @frozen(eq=False)

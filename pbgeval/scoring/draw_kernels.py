@@ -36,8 +36,8 @@ def write_words(
     at = tl.program_id(0) * COUNTERS + tl.arange(0, COUNTERS)
     is_here = at < num_counters
     zero = tl.zeros([COUNTERS], dtype=tl.uint64)
-    x_0, x_1, x_2, x_3 = zero + _joined(first_low, first_high) + at.to(tl.uint64), zero, zero, zero
-    key_low, key_high = zero + _joined(key_0, key_1), zero + _joined(key_2, key_3)
+    x_0, x_1, x_2, x_3 = zero + joined(first_low, first_high) + at.to(tl.uint64), zero, zero, zero
+    key_low, key_high = zero + joined(key_0, key_1), zero + joined(key_2, key_3)
     factor_0, factor_1 = zero + tl.full([], FACTOR_0, tl.uint64), zero + tl.full([], FACTOR_1, tl.uint64)
     for _ in tl.static_range(ROUNDS):
         high_0, low_0 = tl.umulhi(x_0, factor_0), x_0 * factor_0
@@ -58,11 +58,11 @@ def scale_words(word_ptr, number_ptr, num_words, size_low, size_high, WORDS: tl.
     at = tl.program_id(0).to(tl.int64) * WORDS + tl.arange(0, WORDS)
     is_here = at < num_words
     word = tl.load(word_ptr + at, mask=is_here, other=0).to(tl.uint64, bitcast=True)
-    size = tl.zeros([WORDS], dtype=tl.uint64) + _joined(size_low, size_high)
+    size = tl.zeros([WORDS], dtype=tl.uint64) + joined(size_low, size_high)
     tl.store(number_ptr + at, tl.umulhi(word, size).to(tl.int64, bitcast=True), mask=is_here)
 
 
 @triton.jit
-def _joined(low, high):
+def joined(low, high):
     """Return the unsigned number whose halves two signed numbers of 32 bits hold."""
     return (high.to(tl.uint32, bitcast=True).to(tl.uint64) << 32) | low.to(tl.uint32, bitcast=True).to(tl.uint64)

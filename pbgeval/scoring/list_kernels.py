@@ -4,6 +4,7 @@ Imported only where they are used: Triton decides when it sees a kernel whether 
 
     mark_cells      lists of entities, true entities and known answers -> a byte for each cell
     count_stored    scores and these bytes -> counts
+    draw_cells      random words -> the cells whose scores the AUC compares, and their bytes
     expand_known    where the known answers of queries begin and end -> (query, column) of each
     count_signs     cells that are decided one by one, added to counts
 
@@ -16,11 +17,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pbgeval.scoring.draw_kernels import joined
+
 EXCLUDED, KNOWN, IN_TIME = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
 NOWHERE = tl.constexpr(-1)  # the column of a true entity that is none of the candidates
 GROUPS = tl.constexpr(3)  # of cells that are counted: all that compete, known answers, answers known in time
 HALF = tl.constexpr(32)  # bits of an int64 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 32) - 1)
+ULP = tl.constexpr(2.0**-53)  # of a fraction
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1; nor for where tensors begin.
 OF_MARKS = [
@@ -34,6 +38,7 @@ OF_MARKS = [
     "has_outside",
 ]
 OF_COUNTS = ["num_rows", "rows_per_list", "num_columns", "num_groups", "reads_own"]
+OF_DRAWS = ["num_cells", "num_draws", "num_columns", "rate_low", "rate_high", "true_rate_low", "true_rate_high"]
 OF_KNOWN = ["num_queries", "start", "num_cells"]
 OF_SIGNS = ["num_cells", "num_rows", "groups", "has_marks", "has_own", "amount", "competing"]
 ANYWHERE = ["entity_ptr", "true_ptr", "outside_ptr", "key_ptr", "known_key_ptr", "known_ptr"]
@@ -213,6 +218,58 @@ def _write_group(number_ptr, count_ptr, both_M, row_M, is_row_M, num_rows, GROUP
     tl.store(count_M + rows, both_M >> HALF, mask=is_row_M)
     number_M = tl.load(number_ptr + place_M + GROUP * rows, mask=is_row_M, other=0)
     tl.store(count_M + 2 * rows, number_M.to(tl.int64), mask=is_row_M)
+
+
+@triton.jit(do_not_specialize=OF_DRAWS, do_not_specialize_on_alignment=["word_ptr"])
+def draw_cells(
+    word_ptr,
+    mark_ptr,
+    query_ptr,
+    column_ptr,
+    drawn_ptr,
+    kept_ptr,
+    num_cells,
+    num_draws,
+    num_columns,
+    rate_low,
+    rate_high,
+    true_rate_low,
+    true_rate_high,
+    CELLS: tl.constexpr,
+):
+    """Write what the words of queries decide (`AucSampling`): cells and their bytes, and which true scores are kept.
+
+    A query has a word for its true score, one for its number of cells, and so many for their columns. There is a cell
+    for each of these; those beyond the number do not compete. Rates are the bits of numbers of float64.
+    """
+    at_P = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
+    is_cell_P = at_P < num_cells
+    query_P, draw_P = at_P // num_draws, at_P % num_draws
+    word_P = word_ptr + query_P * (num_draws + 2)
+    true_word_P, number_word_P, word_P = (
+        tl.load(word_P, mask=is_cell_P, other=0),
+        tl.load(word_P + 1, mask=is_cell_P, other=0),
+        tl.load(word_P + 2 + draw_P, mask=is_cell_P, other=0).to(tl.uint64, bitcast=True),
+    )
+    rate, true_rate = (
+        joined(rate_low, rate_high).to(tl.float64, bitcast=True),
+        joined(true_rate_low, true_rate_high).to(tl.float64, bitcast=True),
+    )
+    size_P = tl.zeros([CELLS], dtype=tl.uint64) + num_columns.to(tl.uint64)
+    column_P = tl.umulhi(word_P, size_P).to(tl.int64, bitcast=True)
+    is_drawn_P = draw_P < (_top_bits(number_word_P) * ULP + rate).to(tl.int64)
+    mark_P = tl.load(mark_ptr + query_P * num_columns + column_P, mask=is_cell_P, other=0)
+    tl.store(query_ptr + at_P, query_P, mask=is_cell_P)
+    tl.store(column_ptr + at_P, column_P, mask=is_cell_P)
+    tl.store(drawn_ptr + at_P, tl.where(is_drawn_P, mark_P, EXCLUDED).to(tl.int8), mask=is_cell_P)
+    is_kept_P = _top_bits(true_word_P) < true_rate  # which is as many times as large
+    tl.store(kept_ptr + query_P, is_kept_P.to(tl.int8), mask=is_cell_P & (draw_P == 0))
+
+
+@triton.jit
+def _top_bits(word):
+    """Return the top 53 bits of words as numbers of float64."""
+    return (word.to(tl.uint64, bitcast=True) >> 11).to(tl.int64, bitcast=True).to(tl.float64)
 
 
 @triton.jit(do_not_specialize=OF_KNOWN, do_not_specialize_on_alignment=["first_ptr", "end_ptr", "known_ptr"])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.draws import HOST, DrawStream, fractions
 from pbgeval.scoring import device_lists
 from pbgeval.scoring.device_lists import EXCLUDED, IN_TIME, KNOWN, KnownEntities
 
@@ -24,6 +28,29 @@ def known_of(data, num_queries: int) -> tuple[torch.Tensor, set[tuple[int, int]]
     pairs = data.draw(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 40) | ENTITIES), max_size=60))
     keys = data.draw(st.lists(st.integers(-1, 4), min_size=num_queries, max_size=num_queries))
     return torch.tensor(keys), pairs
+
+
+@IN_ONE_TEST
+@given(st.data())
+def test_cells_are_drawn_as_on_the_host(kernel_device, data):
+    num_queries, num_columns, most = (data.draw(st.integers(1, of)) for of in (9, 70, 40))
+    rate = data.draw(st.floats(0, 0.999)) * most / num_columns
+    auc = AucSampling(min(rate, 0.9), data.draw(st.floats(0, 1)), 0)
+    num_draws = math.floor(auc.competing_rate * num_columns) + 1
+    words_QD = DrawStream(data.draw(st.integers(0, 99))).words_on(HOST, 3, num_queries * (num_draws + 2))
+    words_QD = words_QD.view(num_queries, num_draws + 2)
+    mark_QC = (torch.arange(num_queries * num_columns) % 5).to(torch.int8).view(num_queries, num_columns)
+    marks = device_lists.Marks(mark_QC, torch.zeros((4, num_queries), dtype=torch.int32), 2)
+
+    found = auc.draw(words_QD, marks)
+
+    query_P, column_P = auc.cells(words_QD, num_columns)
+    number_Q = torch.floor(fractions(words_QD[:, 1]) + auc.competing_rate * num_columns)
+    kept = (torch.arange(num_draws) < number_Q[:, None]).flatten()
+    assert found.query_P[kept].equal(query_P)
+    assert found.column_P[kept].equal(column_P)
+    assert found.mark_P.equal(torch.where(kept, mark_QC[found.query_P, found.column_P], EXCLUDED))
+    assert found.true_is_kept_Q.equal(auc.true_is_kept(words_QD))
 
 
 @IN_ONE_TEST
