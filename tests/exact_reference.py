@@ -18,6 +18,9 @@ from typing import NamedTuple
 from tests.kit.graphs import Bucket, Edge, Entity, Params, Row, TinyGraph
 from tests.reference import apply_operator, corrupt, true_entities
 
+CLAMP = Fraction(20)
+ON_BOTH_SIDES = "projected_translation"
+
 
 class Exact(NamedTuple):
     """number - sqrt(square)."""
@@ -79,8 +82,8 @@ def inner(x: Row, y: Row) -> float:
     return running_sum(a * b for a, b in zip(x, y, strict=True))
 
 
-def operate(name: str, params: Params, x: Row) -> list[float]:
-    return apply_operator(name, params, x, inner=inner)
+def operate(name: str, params: Params, x: Row, side: str = "rhs") -> list[float]:
+    return apply_operator(name, params, x, side, inner=inner)
 
 
 def adjoint(name: str, params: Params, q: Row) -> list[float]:
@@ -88,6 +91,9 @@ def adjoint(name: str, params: Params, q: Row) -> list[float]:
         return [inner(column, q) for column in zip(*params["linear_transformation"], strict=True)]
     if name == "complex_diagonal":
         return operate(name, {"real": params["real"], "imag": [-b for b in params["imag"]]}, q)
+    if name == "swapped_diagonal":
+        product = operate("diagonal", params, q)
+        return [*product[len(q) // 2 :], *product[: len(q) // 2]]
     return operate(name, params, q) if name == "diagonal" else list(q)
 
 
@@ -113,7 +119,7 @@ def moved_query(graph: TinyGraph, operator: str, params: Params, q: Row) -> Prep
         weight = [1.0, *q[1:]] if graph.bias else q
         moved = [float32(a) for a in adjoint(operator, params, weight)]
         return Prepared(moved[1:], weight=moved[0]) if graph.bias else Prepared(moved)
-    if operator == "translation" and graph.comparator != "cos":
+    if operator == "translation" and graph.comparator not in ("cos", "clamped_dot"):
         return prepared(graph, [a - t for a, t in zip(q, params["translation"], strict=True)])
     return None
 
@@ -127,7 +133,9 @@ def query(graph: TinyGraph, rel: int, side: str, known: Entity) -> tuple[Prepare
     if graph.dynamic:
         return prepared(graph, operate(relation.operator, params[side == "lhs"], x)), False
     if side == "lhs":
-        return prepared(graph, operate(relation.operator, relation.rhs_params, x)), False
+        return prepared(graph, operate(relation.operator, relation.rhs_params, x)), relation.operator == ON_BOTH_SIDES
+    if relation.operator == ON_BOTH_SIDES:
+        return prepared(graph, operate(relation.operator, relation.rhs_params, x, "lhs")), True
     moved = moved_query(graph, relation.operator, relation.rhs_params, x)
     return (prepared(graph, x), True) if moved is None else (moved, False)
 
@@ -136,7 +144,7 @@ def query(graph: TinyGraph, rel: int, side: str, known: Entity) -> tuple[Prepare
 def candidate(graph: TinyGraph, rel: int, side: str, of: Entity, transformed: bool) -> Prepared:
     relation = graph.relations[rel]
     x = finished(graph, relation.lhs if side == "lhs" else relation.rhs, of)
-    return prepared(graph, operate(relation.operator, relation.rhs_params, x) if transformed else x)
+    return prepared(graph, operate(relation.operator, relation.rhs_params, x, side) if transformed else x)
 
 
 @lru_cache(maxsize=200_000)
@@ -150,6 +158,10 @@ def exact_score_of(comparator: str, bias: bool, q: Prepared, c: Prepared) -> Exa
     pairs = [(Fraction(a), Fraction(b)) for a, b in zip(q.vector, c.vector, strict=True)]
     if comparator in ("dot", "cos"):
         return Exact(sum((a * b for a, b in pairs), added), Fraction(0))
+    if comparator == "clamped_dot":
+        return Exact(min(max(sum((a * b for a, b in pairs), Fraction(0)), -CLAMP), CLAMP) + added, Fraction(0))
+    if comparator == "l1":
+        return Exact(added - sum((abs(a - b) for a, b in pairs), Fraction(0)), Fraction(0))
     square = sum(((a - b) ** 2 for a, b in pairs), Fraction(0))
     return Exact(added, square) if comparator == "l2" and bias else Exact(added - square, Fraction(0))
 

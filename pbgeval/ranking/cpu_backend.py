@@ -12,13 +12,21 @@ from pbgeval.notation import Side
 from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, is_moved
-from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, count_block, count_gathered, count_gathered_exactly, count_rows
+from pbgeval.ranking.counting import CellIndex
+from pbgeval.ranking.cpu_lists import EXACT_COMPARATORS, OPERATORS, ExactChunks, GatheredChunks, is_moved
+from pbgeval.ranking.cpu_loops import (
+    COLUMNS_AT_A_TIME,
+    count_block,
+    count_gathered,
+    count_gathered_exactly,
+    count_rows,
+    list_between,
+)
 from pbgeval.ranking.exact import limits
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.exact import relative_error
-from pbgeval.scoring.fast_products import Bfloat16Use, Operands, operands_of
+from pbgeval.scoring.fast_products import Bfloat16Use, FloatProduct, Operands, operands_of
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts
@@ -46,7 +54,7 @@ class CpuBackend(TorchBackend):
         is_product = comparator.is_inner_product and dtype is torch.float32
         counts_products = (
             not keeps_scores
-            and (is_product if exact_comparator is None else not exact_comparator.has_root)
+            and (is_product if exact_comparator is None else exact_comparator.is_product)
             and count_block.is_worth_compiling(num_cells, JIT_MIN_CELLS)
             and cpu_counting.product_is_callable()
         )
@@ -80,7 +88,9 @@ class CpuBackend(TorchBackend):
         can_score = comparator.name == "dot"
         if is_exact:
             loop = count_gathered_exactly
-            can_score = scorer.dynamic or is_moved(scorer.operator, comparator.name)
+            can_score = comparator.name in EXACT_COMPARATORS and (
+                scorer.dynamic or is_moved(scorer.operator, comparator.name)
+            )
         return (
             (not self.keeps_scores and lists.begin_with_own)
             and (can_score and not comparator.bias and scorer.operator in OPERATORS)
@@ -120,6 +130,18 @@ class CpuBackend(TorchBackend):
                 scores_KC, limits_and_own, block.queries.row_Q, block.excluded, block.known
             )
         return super().count_scores(block, scores_KC, high_Q, low_Q)
+
+    def cells_between(
+        self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts
+    ) -> CellIndex:
+        query_N = counts.raw.tied_Q.nonzero().squeeze(1)
+        is_by_row = scores_KC.stride(1) == 1 or scores_KC.shape[1] <= 1
+        if not (is_by_row and list_between.is_worth_compiling(query_N.numel() * scores_KC.shape[1], JIT_MIN_CELLS)):
+            return super().cells_between(block, scores_KC, high_Q, low_Q, counts)
+        # What ties, the true entities and what is excluded: nothing else lies between the limits.
+        num_excluded = 0 if block.excluded is None else block.excluded[0].numel()
+        max_cells = int(counts.raw.tied_Q.sum()) + query_N.numel() + num_excluded
+        return cpu_counting.cells_between(scores_KC, block.queries.row_Q, (high_Q, low_Q), query_N, max_cells)
 
     def _count_products(self, block: Block) -> Counted:
         queries, true = block.queries, block.queries.true
@@ -167,6 +189,7 @@ class CpuBackend(TorchBackend):
             max_open=max_open,
             max_tied=max_tied,
         )
+        assert isinstance(operands.kind, FloatProduct), "the loop knows products alone"
         offset_K, error_K = (bound.flatten() for bound in operands.kind.bounds(operands.queries, operands.candidates))
         counts, cells, _ = cpu_counting.count(
             operands.queries.factors_ND[0],

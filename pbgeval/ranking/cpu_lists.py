@@ -44,6 +44,7 @@ OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "translation": (TRANSLATION, ("translation",)),
     "complex_diagonal": (COMPLEX, ("real", "imag")),
 }
+EXACT_COMPARATORS = ("dot", "cos", "l2", "squared_l2")  # that the loop for exact ranks supports
 OPEN_PER_QUERY = 1  # cells that may stay open in float64, on average; does not change the results
 Arrays = tuple[Any, ...]  # arguments of the loop
 
@@ -79,6 +80,7 @@ def slow_exact_lists(
     unknown = next((operator for operator in operators if operator not in OPERATORS), None)
     stays = next((operator for operator in operators if not dynamic and not is_moved(operator, comparator)), None)
     reasons = {
+        f"comparator {comparator!r}": comparator not in EXACT_COMPARATORS,
         "bias = True": bias,
         f"operator {unknown!r}": unknown is not None,
         f"operator {stays!r}, comparator {comparator!r} and dynamic_relations = False": stays is not None,

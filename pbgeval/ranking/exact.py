@@ -101,7 +101,7 @@ def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> Ran
 
 
 def cells_between(block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts) -> CellIndex:
-    """Return (query, column) of the cells between the limits of their query, which were counted as tied."""
+    """Return (query, column) of the cells between the limits of their query; `TorchBackend` says more."""
     queries = block.queries
     # Check all queries on a GPU, but only those with ties on a CPU.
     open_Q = torch.arange(queries.num_queries, device=scores_KC.device)
@@ -109,19 +109,20 @@ def cells_between(block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor
         open_Q = counts.raw.tied_Q.nonzero().squeeze(1)
     scores_QC = scores_KC[queries.row_on_device_Q[open_Q]]
     high_Q1, low_Q1 = (values_Q[open_Q].unsqueeze(1) for values_Q in (high_Q, low_Q))
-    is_open_QC = (scores_QC <= high_Q1) & (scores_QC >= low_Q1)
+    at, column_P = ((scores_QC <= high_Q1) & (scores_QC >= low_Q1)).nonzero(as_tuple=True)
+    return open_Q[at], column_P
+
+
+def that_compete(block: Block, cells: CellIndex) -> CellIndex:
+    """Return those of some cells of a block, (query, column), that compete."""
+    query_P, column_P = cells
     if block.marks is not None:
-        is_open_QC &= block.marks.competes_QC[open_Q]
+        competes_P = block.marks.competes_QC[query_P, column_P]
     else:
-        is_open_QC &= torch.arange(block.num_columns, device=open_Q.device) != block.own_on_device_Q[open_Q].unsqueeze(
-            1
-        )
-    at, column_P = is_open_QC.nonzero(as_tuple=True)
-    query_P = open_Q[at]
+        competes_P = column_P != block.own_on_device_Q[query_P]
     if block.excluded is not None:
-        competes_P = ~are_among(query_P, column_P, block.excluded_on_device, block.num_columns)
-        query_P, column_P = query_P[competes_P], column_P[competes_P]
-    return query_P, column_P
+        competes_P &= ~are_among(query_P, column_P, block.excluded_on_device, block.num_columns)
+    return query_P[competes_P], column_P[competes_P]
 
 
 def decided(

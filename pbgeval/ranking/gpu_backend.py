@@ -38,7 +38,7 @@ class GpuBackend(TorchBackend):
     @property
     def counts_exactly(self) -> bool:
         """Whether ranks are exact and counted by kernels."""
-        return self.exact_comparator is not None and not self.exact_comparator.has_root and not self.keeps_scores
+        return self.exact_comparator is not None and self.exact_comparator.is_product and not self.keeps_scores
 
     @property
     def queries_per_block(self) -> int:

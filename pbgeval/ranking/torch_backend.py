@@ -24,12 +24,12 @@ from pbgeval.ranking.block import (
     moved,
 )
 from pbgeval.ranking.counting import CellIndex
-from pbgeval.ranking.exact import cells_between, decide, limits
+from pbgeval.ranking.exact import cells_between, decide, limits, that_compete
 from pbgeval.ranking.groups import first_nan
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import BlockSizes, sizes_on
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.fast_products import GridProduct, fast_scores
+from pbgeval.scoring.fast_products import fast_scores, values_by
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
@@ -84,7 +84,7 @@ class TorchBackend:
     def pairs(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the score (P,) of each prepared query with its own candidate: the bits of `Counted.read_P`."""
         if self.exact_comparator is not None:
-            return GridProduct(self.exact_comparator).paired(query_PD, candidate_PD)
+            return values_by(self.exact_comparator).paired(query_PD, candidate_PD)
         return self.comparator.paired_scores(query_PD, candidate_PD)
 
     def values(self, block: Block) -> Tensor:
@@ -95,7 +95,7 @@ class TorchBackend:
         row_P, column_P = moved(block.read, self.device)
         candidate_P = row_P // block.queries.rows_BKD.shape[1] * block.num_columns + column_P
         queries, candidates = (block.queries.rows_KD, row_P), (block.candidates.rows_CD, candidate_P)
-        return GridProduct(self.exact_comparator).of_pairs(queries, candidates)
+        return values_by(self.exact_comparator).of_pairs(queries, candidates)
 
     def count(self, block: Block) -> Counted:
         """Count every candidate of a block for every query.
@@ -161,6 +161,20 @@ class TorchBackend:
             excluded=block.excluded_on_device,
             known=block.known_on_device,
         )
+
+    def cells_between(
+        self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts
+    ) -> CellIndex:
+        """Return (query, column) of the cells of a block between limits, ends included, whether or not they compete.
+
+        Args:
+            block: of the scores.
+            scores_KC: of all cells.
+            high_Q: the higher limit of each query.
+            low_Q: the lower one.
+            counts: those of `count_scores`; a query without ties has no such cell that competes.
+        """
+        return cells_between(block, scores_KC, high_Q, low_Q, counts)
 
     def compare(
         self, queries: QueryRows, query_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
@@ -254,5 +268,5 @@ class TorchBackend:
         bounds_K = fast.offset_K.flatten(), fast.error_K.flatten()
         high_Q, low_Q = limits(bounds_K, true, queries.row_on_device_Q, scores_KC.dtype)
         counts = self.count_scores(block, scores_KC, high_Q, low_Q)
-        cells = cells_between(block, scores_KC, high_Q, low_Q, counts)
+        cells = that_compete(block, self.cells_between(block, scores_KC, high_Q, low_Q, counts))
         return Counted(counts, true.value_Q, self.values(block), cells, scores_KC if self.keeps_scores else None)

@@ -9,6 +9,8 @@ real numbers, which no float need hold; they are compared exactly. Columns of pr
     dot, cos     q . c + w b
     squared_l2   -|q - c|^2 + w b
     l2           -|q - c|^2; with a bias -|q - c| + w b
+    l1           -sum |q - c| + w b
+    clamped_dot  q . c, no less than -20 and no more than 20, + w b
 
 The constant is added to every score of a query: it orders nothing, and only the values by which queries are compared
 with each other (the pooled AUC) have it.
@@ -29,7 +31,7 @@ from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
 from pbgeval.scoring import device_pairs, device_scores
-from pbgeval.scoring.comparators import COMPARATORS, check_finite, refuse_zero_vectors
+from pbgeval.scoring.comparators import CLAMP, COMPARATORS, check_finite, refuse_zero_vectors
 from pbgeval.scoring.fixed_order import directions_in_order, norms_in_order, sum_in_order
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query
 
@@ -126,19 +128,20 @@ def _sign(first: Fraction, second: Fraction, shift: Fraction) -> int:
 # Pairs of rows -> sums in float64 by a compiled loop, which reads rows where they lie; sums are in any order.
 
 JIT_MIN_NUMBERS = 1 << 19  # of the first pairs for which numba is imported
+PRODUCTS, SQUARES, MAGNITUDES = range(3)  # what is added up: products of columns, or of their differences
 
 
 def sums_in_float64(
-    x_ND: Tensor, row_P: Tensor, y_ND: Tensor, other_P: Tensor, *, of_squares: bool
+    x_ND: Tensor, row_P: Tensor, y_ND: Tensor, other_P: Tensor, terms: int
 ) -> tuple[Tensor, Tensor] | None:
-    """Return the sum of the products of pairs, or of the squares of their differences, and that of the magnitudes.
+    """Return the sum of the terms of pairs, and that of the terms' magnitudes.
 
     Args:
         x_ND: rows, of which the columns beyond those of `y` are not read.
         row_P: the row of each pair.
         y_ND: rows.
         other_P: the row of `y` of each pair.
-        of_squares: which of the two.
+        terms: `PRODUCTS`, `SQUARES` or `MAGNITUDES`.
 
     Returns:
         Two tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
@@ -148,7 +151,7 @@ def sums_in_float64(
     if not (takes and is_worth_it):
         return None
     sums_2P = np.empty((2, row_P.numel()), np.float64)
-    _sums(x_ND.numpy(), y_ND.numpy(), row_P.contiguous().numpy(), other_P.contiguous().numpy(), of_squares, sums_2P)
+    _sums(x_ND.numpy(), y_ND.numpy(), row_P.contiguous().numpy(), other_P.contiguous().numpy(), terms, sums_2P)
     return torch.from_numpy(sums_2P[0]), torch.from_numpy(sums_2P[1])
 
 
@@ -161,7 +164,7 @@ def squared_lengths(x_ND: Tensor, taken_ND: Tensor | None = None) -> Tensor:
     """
     rows_ND = x_ND.flatten(0, -2)
     every_N, other_ND = torch.arange(rows_ND.shape[0]), rows_ND if taken_ND is None else taken_ND.flatten(0, -2)
-    found = sums_in_float64(rows_ND, every_N, other_ND, every_N, of_squares=taken_ND is not None)
+    found = sums_in_float64(rows_ND, every_N, other_ND, every_N, PRODUCTS if taken_ND is None else SQUARES)
     if found is not None:
         return found[0].view(x_ND.shape[:-1])
     length_N: Tensor = torch.linalg.vector_norm(
@@ -171,22 +174,27 @@ def squared_lengths(x_ND: Tensor, taken_ND: Tensor | None = None) -> Tensor:
 
 
 @partial(CompiledLoop, may_reorder=True)
-def _sums(x_ND, y_ND, row_P, other_P, of_squares, sums_2P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _sums(x_ND, y_ND, row_P, other_P, terms, sums_2P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     for pair in range(row_P.size):
         x_D, y_D = x_ND[row_P[pair]], y_ND[other_P[pair]]
         total, magnitude = np.float64(0), np.float64(0)
         for at in range(y_D.size):
             x, y = np.float64(x_D[at]), np.float64(y_D[at])
-            term = (x - y) * (x - y) if of_squares else x * y
+            term = x * y
+            if terms != PRODUCTS:
+                term = (x - y) * (x - y) if terms == SQUARES else abs(x - y)
             total += term
             magnitude += abs(term)
         sums_2P[0, pair], sums_2P[1, pair] = total, magnitude
 
 
-# What has exact ranks: sums of products of prepared rows, whose signs are exact. Ours beside PBG's are no such
-# sums, or need cosines, which no standard rounds.
-EXACT_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
-EXACT_OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
+# What has exact ranks: sums of products and differences of prepared rows, whose signs are exact. No bound decides
+# between equal sums of many roots (complex_l1), and no standard rounds cosines (rotate).
+EXACT_COMPARATORS = ("dot", "cos", "l2", "squared_l2", "l1", "clamped_dot")
+EXACT_OPERATORS = (
+    *("none", "diagonal", "translation", "linear", "affine", "complex_diagonal"),
+    *("swapped_diagonal", "projected_translation"),
+)
 UNIT = 2.0**-53  # relative error of a rounding in float64
 SLACK = 1.001  # for roundings of the errors
 
@@ -218,7 +226,28 @@ class ExactComparator:
 
     @property
     def is_distance(self) -> bool:
+        """Whether scores are squares of distances, or their roots."""
         return self.name in ("l2", "squared_l2")
+
+    @property
+    def adds_magnitudes(self) -> bool:
+        """Whether scores are sums of magnitudes of differences."""
+        return self.name == "l1"
+
+    @property
+    def clamps(self) -> bool:
+        """Whether products beyond two ends tie."""
+        return self.name == "clamped_dot"
+
+    @property
+    def is_product(self) -> bool:
+        """Whether scores are products or squares and nothing else: what loops and a GPU's kernels know."""
+        return not (self.has_root or self.adds_magnitudes or self.clamps)
+
+    @property
+    def adds_bias(self) -> bool:
+        """Whether a bias is added to something else than a product, of which it would be a column."""
+        return self.bias and self.name not in ("dot", "cos")
 
     @property
     def has_root(self) -> bool:
@@ -232,7 +261,7 @@ class ExactComparator:
 
     def has_pair_kernel(self, rows_ND: Tensor) -> bool:
         """Return whether a GPU's kernel scores pairs of such rows."""
-        return device_scores.takes(rows_ND.device) and rows_ND.dim() == 2 and not self.has_root
+        return device_scores.takes(rows_ND.device) and rows_ND.dim() == 2 and self.is_product
 
     def pair_kind(self, bits: int = 0) -> device_pairs.PairKind:
         """Return what that kernel asks for; `bits` are those of a grid."""
@@ -287,16 +316,23 @@ class ExactComparator:
             return device_pairs.scores(self.pair_kind(), query_ND, candidate_ND)
         q_ND, c_ND = query_ND[..., :-1].double(), candidate_ND.double()
         share = relative_error(c_ND.shape[-1])
-        if not self.is_distance:
-            terms_ND = q_ND * c_ND
-            return terms_ND.sum(-1), share * terms_ND.abs().sum(-1)
         added_N = torch.zeros_like(q_ND[..., 0])
-        if self.bias:
+        if self.adds_bias:
             added_N = q_ND[..., -1] * c_ND[..., -1]
             q_ND, c_ND = q_ND[..., :-1], c_ND[..., :-1]
-        squares_N = (q_ND - c_ND).square().sum(-1)
-        lengths_N = squares_N.sqrt() if self.has_root else squares_N
-        return added_N - lengths_N, share * (lengths_N + added_N.abs())
+        if self.is_distance or self.adds_magnitudes:
+            apart_ND = q_ND - c_ND
+            lengths_N = apart_ND.square().sum(-1) if self.is_distance else apart_ND.abs().sum(-1)
+            lengths_N = lengths_N.sqrt() if self.has_root else lengths_N
+            return added_N - lengths_N, share * (lengths_N + added_N.abs())
+        terms_ND = q_ND * c_ND
+        score_N, error_N = terms_ND.sum(-1), share * terms_ND.abs().sum(-1)
+        if not self.clamps:
+            return score_N, error_N
+        score_N, error_N = _clamped(score_N, error_N)
+        if not self.bias:
+            return score_N, error_N
+        return score_N + added_N, error_N + share * (score_N.abs() + added_N.abs())
 
     def pair_scores_in_float64(
         self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]
@@ -309,11 +345,15 @@ class ExactComparator:
         """
         (query_KD, row_P), (candidate_CD, column_P) = queries, candidates
         pairs = query_KD, row_P, candidate_CD, column_P
-        found = None if self.is_distance and self.bias else sums_in_float64(*pairs, of_squares=self.is_distance)
+        terms = SQUARES if self.is_distance else MAGNITUDES if self.adds_magnitudes else PRODUCTS
+        found = None if self.adds_bias else sums_in_float64(*pairs, terms)
         if found is None:
             return self.scores_in_float64(query_KD.index_select(0, row_P), candidate_CD.index_select(0, column_P))
         sum_P, magnitude_P = found
-        return -sum_P if self.is_distance else sum_P, relative_error(candidate_CD.shape[-1]) * magnitude_P
+        error_P = relative_error(candidate_CD.shape[-1]) * magnitude_P
+        if self.clamps:
+            return _clamped(sum_P, error_P)
+        return sum_P if terms == PRODUCTS else -sum_P, error_P
 
     def signs(self, query_PD: Tensor, candidate_PD: Tensor, true_PD: Tensor) -> np.ndarray:
         """Compare candidates with true entities exactly: 1 higher, 0 tied, -1 lower.
@@ -331,12 +371,18 @@ class ExactComparator:
 
     def _signs(self, q_PD: np.ndarray, c_PD: np.ndarray, t_PD: np.ndarray) -> np.ndarray:
         """Products of two float32 numbers are exact in float64: what is left is the sign of a sum."""
-        if not self.is_distance:
-            return exact_signs(np.concatenate([q_PD * c_PD, -q_PD * t_PD], axis=1))
-        size = c_PD.shape[1] - int(self.bias)
+        size = c_PD.shape[1] - int(self.adds_bias)
         w_P1, b_P1, u_P1 = (rows_PD[:, size:] for rows_PD in (q_PD, c_PD, t_PD))
         q_PD, c_PD, t_PD = (rows_PD[:, :size] for rows_PD in (q_PD, c_PD, t_PD))
-        terms = [2 * q_PD * c_PD, -c_PD * c_PD, -2 * q_PD * t_PD, t_PD * t_PD]
+        if self.is_distance:
+            terms = [2 * q_PD * c_PD, -c_PD * c_PD, -2 * q_PD * t_PD, t_PD * t_PD]
+        elif self.adds_magnitudes:  # a magnitude is the difference times its sign, which is exact
+            above_PD, true_above_PD = np.sign(q_PD - c_PD), np.sign(q_PD - t_PD)
+            terms = [-above_PD * q_PD, above_PD * c_PD, true_above_PD * q_PD, -true_above_PD * t_PD]
+        elif self.clamps:
+            terms = [*_terms_within_ends(q_PD * c_PD), *(-x_PD for x_PD in _terms_within_ends(q_PD * t_PD))]
+        else:
+            terms = [q_PD * c_PD, -q_PD * t_PD]
         if not self.has_root:
             return exact_signs(np.concatenate([*terms, w_P1 * b_P1, -w_P1 * u_P1], axis=1))
         added_P, true_added_P = (w_P1 * b_P1)[:, 0], (w_P1 * u_P1)[:, 0]
@@ -346,6 +392,21 @@ class ExactComparator:
             q_PD[unlike_P], c_PD[unlike_P], added_P[unlike_P], t_PD[unlike_P], true_added_P[unlike_P]
         )
         return signs_P
+
+
+def _clamped(score_N: Tensor, error_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Clamp scores, of which those that are surely beyond an end have no error."""
+    is_beyond_N = score_N.abs() - error_N > CLAMP * (1 + 2.0**-40)
+    return score_N.clamp(-CLAMP, CLAMP), error_N.masked_fill(is_beyond_N, 0.0)
+
+
+def _terms_within_ends(terms_PD: np.ndarray) -> list[np.ndarray]:
+    """Return terms that add up to the clamped sum of the terms, exactly."""
+    end_P1 = np.full((terms_PD.shape[0], 1), CLAMP)
+    is_above_P = exact_signs(np.concatenate([terms_PD, -end_P1], axis=1)) > 0
+    is_below_P = exact_signs(np.concatenate([terms_PD, end_P1], axis=1)) < 0
+    is_within_P1 = ~(is_above_P | is_below_P)[:, None]
+    return [terms_PD * is_within_P1, end_P1 * is_above_P[:, None], -end_P1 * is_below_P[:, None]]
 
 
 def _rounded(blocks: Sequence[Tensor]) -> Tensor:

@@ -7,6 +7,8 @@ bfloat16 the rows are rounded first, and the bound grows by what they lose.
 A *grid product* first rounds each row to a grid, whose step is a power of two below the row's largest number. The grid
 is so coarse that float64 adds the products without rounding. So scores have the same bits on any hardware, and the
 bound covers only what the grids left out. Grid products are the *values* that exact runs report as scores.
+
+Under l1 no product gives the scores: *column sums* take the place of both.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, inner_loop
 from pbgeval.scoring import device_pairs
-from pbgeval.scoring.comparators import SMALLEST_SQUARE
+from pbgeval.scoring.comparators import CLAMP, SMALLEST_SQUARE
+from pbgeval.scoring.distances import ABSOLUTE, absolute_of_pairs
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
 from pbgeval.scoring.product import product
 
@@ -104,6 +107,8 @@ class FloatProduct:
         """Multiply queries (..., K, W) and candidates (..., C, W)."""
         scores_KC = _product(queries.factors_ND, candidates.factors_ND)
         offset_K, error_K = self.bounds(queries, candidates)
+        if self.comparator.clamps:
+            return _with_bias(self.comparator, scores_KC.clamp_(-CLAMP, CLAMP), error_K, (queries, candidates))
         if not self.comparator.has_root:
             return FastScores(scores_KC, offset_K, error_K)
         squares_KC = (queries.square_N.unsqueeze(-1) - scores_KC).clamp(min=0.0)
@@ -212,12 +217,14 @@ class GridProduct:
     def _values(
         self, products: Tensor, query_terms: tuple[Tensor, Tensor, Tensor], candidate_terms: tuple[Tensor, Tensor]
     ) -> Tensor:
-        if not self.comparator.is_distance:
-            return products + query_terms[2]
-        values: Tensor = products.mul_(2).sub_(candidate_terms[0]).sub_(query_terms[0])
+        values = products
+        if self.comparator.is_distance:
+            values = products.mul_(2).sub_(candidate_terms[0]).sub_(query_terms[0])
         if self.comparator.has_root:
             values = values.neg_().clamp_(min=SMALLEST_SQUARE).sqrt_().neg_()
-        if self.comparator.bias:
+        if self.comparator.clamps:
+            values = values.clamp_(-CLAMP, CLAMP)
+        if self.comparator.adds_bias:
             values = values + query_terms[1] * candidate_terms[1]
         return values + query_terms[2]
 
@@ -231,6 +238,59 @@ class GridProduct:
         if self.comparator.has_root:
             return both_K + apart_K * 2.0**-20 + added_K * 2.0**-40 + 2 * math.sqrt(SMALLEST_SQUARE)
         return (both_K * (2 * apart_K + both_K) + (apart_K.square() + added_K) * 2.0**-40) * SLACK
+
+
+@frozen(eq=False)
+class ColumnSums:
+    """Adds up how far apart rows are in their columns, under l1.
+
+    Columns are added in order, and each operation is rounded by itself: in float64, sums are values, which have the
+    same bits on any hardware.
+    """
+
+    comparator: ExactComparator
+    dtype: torch.dtype  # float64: values
+
+    def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
+        """Turn prepared rows into the operand of sums; its norms are sums of magnitudes."""
+        vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
+        norm_N = vector_ND.double().abs().sum(-1) * SLACK
+        zero_N = torch.zeros_like(norm_N)
+        return Operand(vector_ND.to(self.dtype).contiguous(), norm_N, zero_N, zero_N, bias_N, constant_N)
+
+    def scores(self, queries: Operand, candidates: Operand) -> FastScores:
+        """Return a block of sums, in float64 with the constants, and their error bounds."""
+        query_KD, candidate_CD = queries.factors_ND, candidates.factors_ND
+        scores_KC = (
+            ABSOLUTE(query_KD[None], candidate_CD[None])[0] if query_KD.dim() == 2 else ABSOLUTE(query_KD, candidate_CD)
+        )
+        apart_K = queries.norm_N + candidates.norm_N.amax(-1, keepdim=True)
+        relative, flushed = product_error(query_KD.shape[-1], self.dtype)
+        fast = _with_bias(self.comparator, scores_KC, apart_K * relative + flushed, (queries, candidates))
+        if self.dtype is torch.float32:
+            return fast
+        error_K = fast.error_K + (apart_K + queries.constant_N.abs()) * 2.0**-40
+        return FastScores(fast.scores_KC + queries.constant_N.unsqueeze(-1), queries.constant_N, error_K)
+
+    def paired(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
+        """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
+        every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
+        return self.of_pairs((query_PD, every_P), (candidate_PD, every_P))
+
+    def of_pairs(self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor:
+        """Do the same for pairs of rows, given as rows and the one of each pair."""
+        (query_KD, row_P), (candidate_CD, column_P) = queries, candidates
+        query_KD, weight_K, constant_K = _columns(self.comparator, query_KD, of_queries=True)
+        candidate_CD, bias_C, _ = _columns(self.comparator, candidate_CD, of_queries=False)
+        values_P = absolute_of_pairs((query_KD, row_P), (candidate_CD, column_P))
+        if self.comparator.adds_bias:
+            values_P = values_P + weight_K[row_P] * bias_C[column_P]
+        return values_P + constant_K[row_P]
+
+
+def values_by(comparator: ExactComparator) -> GridProduct | ColumnSums:
+    """Return what makes the values of a comparator."""
+    return ColumnSums(comparator, torch.float64) if comparator.adds_magnitudes else GridProduct(comparator)
 
 
 def grid_bits(num_columns: int) -> int:
@@ -318,9 +378,9 @@ class PreparedRows:
     _operands: dict[torch.dtype | None, Operand] = field(factory=dict, init=False)
 
     def operand(self, dtype: torch.dtype | None) -> Operand:
-        """Return the operand of a float product in `dtype`, or of the grid product if it is None."""
+        """Return the operand of a product or sum in `dtype`, or of values if it is None."""
         if dtype not in self._operands:
-            kind = GridProduct(self.comparator) if dtype is None else FloatProduct(self.comparator, dtype)
+            kind = values_by(self.comparator) if dtype is None else kind_in(self.comparator, dtype)
             self._operands[dtype] = kind.operand(self.rows_ND, of_queries=self.of_queries)
         return self._operands[dtype]
 
@@ -334,21 +394,26 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
         values: whether the scores must be values, to be reported.
     """
     if values:
-        return GridProduct(queries.comparator).scores(queries.operand(None), candidates.operand(None))
+        return values_by(queries.comparator).scores(queries.operand(None), candidates.operand(None))
     operands = operands_of(queries, candidates)
     if operands is None:
         rows = queries.operand(torch.float64), candidates.operand(torch.float64)
-        operands = Operands(FloatProduct(queries.comparator, torch.float64), *rows)
+        operands = Operands(kind_in(queries.comparator, torch.float64), *rows)
     return operands.kind.scores(operands.queries, operands.candidates)
 
 
 @frozen(eq=False)
 class Operands:
-    """A float product and its operands."""
+    """A float product, or sums, and its operands."""
 
-    kind: FloatProduct
+    kind: FloatProduct | ColumnSums
     queries: Operand
     candidates: Operand
+
+
+def kind_in(comparator: ExactComparator, dtype: torch.dtype) -> FloatProduct | ColumnSums:
+    """Return what makes fast scores of a comparator in a type of floats."""
+    return ColumnSums(comparator, dtype) if comparator.adds_magnitudes else FloatProduct(comparator, dtype)
 
 
 def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16: bool = False) -> Operands | None:
@@ -360,7 +425,7 @@ def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16:
     query_operand, candidate_operand = queries.operand(dtype), candidates.operand(dtype)
     magnitude_K = torch.maximum(_magnitudes(comparator, query_operand, candidate_operand), query_operand.norm_N)
     is_safe = bool((magnitude_K < LARGEST_SAFE_SCORE).all())  # no score can overflow
-    return Operands(FloatProduct(comparator, dtype), query_operand, candidate_operand) if is_safe else None
+    return Operands(kind_in(comparator, dtype), query_operand, candidate_operand) if is_safe else None
 
 
 @define
@@ -380,7 +445,7 @@ def _columns(comparator: ExactComparator, rows_ND: Tensor, *, of_queries: bool) 
     zero_N = torch.zeros(rows_ND.shape[:-1], dtype=torch.float64, device=rows_ND.device)
     constant_N = rows_ND[..., -1].double() if of_queries else zero_N
     vector_ND = rows_ND[..., :-1] if of_queries else rows_ND
-    if not (comparator.is_distance and comparator.bias):
+    if not comparator.adds_bias:
         return vector_ND, zero_N, constant_N
     return vector_ND[..., :-1], vector_ND[..., -1].double(), constant_N
 
@@ -395,9 +460,23 @@ def _operand(
 def _magnitudes(comparator: ExactComparator, queries: Operand, candidates: Operand) -> Tensor:
     """Return an upper bound of the summed magnitudes of a score's terms, for each query (..., K)."""
     norm = candidates.norm_N.amax(-1, keepdim=True)
+    if comparator.adds_magnitudes:
+        return queries.norm_N + norm
     if not comparator.is_distance:
         return queries.norm_N * norm
     return (queries.norm_N * 2 + norm) * norm + (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs()
+
+
+def _with_bias(
+    comparator: ExactComparator, scores_KC: Tensor, error_K: Tensor, operands: tuple[Operand, Operand]
+) -> FastScores:
+    """Add a bias in float64, if there is one, to scores that are off by at most `error_K`."""
+    queries, candidates = operands
+    if comparator.bias:
+        added_KC = queries.bias_N.unsqueeze(-1) * candidates.bias_N.unsqueeze(-2)
+        largest_K = scores_KC.abs().amax(-1).double() + added_KC.abs().amax(-1)
+        scores_KC, error_K = scores_KC + added_KC, error_K + largest_K * 2.0**-40
+    return FastScores(scores_KC, torch.zeros_like(error_K), error_K)
 
 
 def _product(query_KD: Tensor, candidate_CD: Tensor) -> Tensor:

@@ -215,6 +215,7 @@ FIXED_ORDER_OPERATORS: dict[str, Operator] = {
     **OPERATORS,
     "linear": Linear(transform_in_order),
     "affine": Affine(transform_in_order),
+    "projected_translation": ProjectedTranslation(transform_in_order),
 }
 
 

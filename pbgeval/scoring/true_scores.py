@@ -16,7 +16,7 @@ from pbgeval.scoring.block_scorer import PairedScores, RowComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.fast_products import GridProduct
+from pbgeval.scoring.fast_products import values_by
 from pbgeval.storage.transfers import sent
 
 
@@ -78,7 +78,7 @@ class ExactTrue:
     @classmethod
     def from_pairs(cls, comparator: ExactComparator, query_QD: Tensor, true_QD: Tensor) -> ExactTrue:
         """Score each prepared query with its own true entity's prepared row."""
-        value_Q = GridProduct(comparator).paired(query_QD, true_QD).float()
+        value_Q = values_by(comparator).paired(query_QD, true_QD).float()
         return cls(true_QD, value_Q, *comparator.scores_in_float64(query_QD, true_QD))
 
     def packed(self) -> Tensor:

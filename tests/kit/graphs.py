@@ -27,9 +27,12 @@ KnownEdge = tuple[Entity, int, Entity]
 
 OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
 COMPARATORS = ("dot", "cos", "l2", "squared_l2")
-# Beyond PyTorch-BigGraph's: of other systems' models, and not for exact ranks.
+# Beyond PyTorch-BigGraph's: of other systems' models.
 OWN_OPERATORS = ("rotate", "swapped_diagonal", "projected_translation")
 OWN_COMPARATORS = tuple(name for name in ALL_COMPARATORS if name not in COMPARATORS)
+# Of these, those with exact ranks.
+EXACT_OWN_OPERATORS = ("projected_translation", "swapped_diagonal")
+EXACT_OWN_COMPARATORS = ("l1", "clamped_dot")
 EMBEDDING_KINDS = ("quarters", "identical", "normal")
 
 

@@ -1,7 +1,8 @@
 """Exact ranks of vectors made to mislead floats: every comparator, bias and operator against fractions.
 
-With --all 2,016 queries: 48 models, 21 edges, both sides. Rows cancel, repeat each other, differ in a last bit, hold
-subnormal numbers, spread over 60 binades or are zero (cos has no zero vectors).
+With --all 3,696 queries: 88 models, 21 edges, both sides. Rows cancel, repeat each other, differ in a last bit, hold
+subnormal numbers, spread over 60 binades or are zero (cos has no zero vectors); under clamped_dot products lie at its
+ends.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ import pytest
 
 from pbgeval.ranking import auc_sampling, cpu_lists
 from tests import exact_reference
-from tests.kit.graphs import COMPARATORS, OPERATORS, Edge, Row, RowSource, TinyGraph, user_relations
+from tests.kit.graphs import (
+    COMPARATORS,
+    EXACT_OWN_COMPARATORS,
+    EXACT_OWN_OPERATORS,
+    OPERATORS,
+    Edge,
+    Row,
+    RowSource,
+    TinyGraph,
+    user_relations,
+)
 from tests.kit.loops import loops_used
 from tests.laws.competition import Rules, expected_cases
 from tests.laws.expected import Protocol
@@ -24,7 +35,11 @@ from tests.laws.test_evaluation_equals_reference import evaluated
 
 DIMENSION = 8
 NUM_EDGES = 21
-MODELS = list(itertools.product(COMPARATORS, (False, True), OPERATORS))
+MODELS = [
+    *itertools.product(COMPARATORS, (False, True), OPERATORS),
+    *itertools.product(EXACT_OWN_COMPARATORS, (False, True), (*OPERATORS, *EXACT_OWN_OPERATORS)),
+    *itertools.product(COMPARATORS, (False,), EXACT_OWN_OPERATORS),
+]
 POLICIES = ("all", "sampled", "partition")
 IN_QUICK_TESTS = 12  # of so many models, one
 
@@ -57,24 +72,33 @@ def of_all_sizes(source: random.Random) -> list[float]:
     return [float32(source.gauss(0, 1) * 2.0 ** source.randint(-30, 30)) for _ in range(DIMENSION)]
 
 
+def at_the_ends(source: random.Random) -> list[float]:
+    """Products of such rows are -20 and 20, or a last bit or two from them, or sums of a few of these."""
+    row = [source.choice([4.0, 5.0, -4.0, -5.0]), *([0.0] * (DIMENSION - 1))]
+    row[0] = next_float32(row[0]) if source.random() < 0.3 else row[0]
+    row[1] = source.choice([0.0, 0.0, 2.0**-20, -(2.0**-20), 4.0])
+    return row
+
+
 KINDS: tuple[Callable[[random.Random], list[float]], ...] = (cancelling, normal, subnormal, of_all_sizes)
 
 
-def rows_of(source: random.Random, *, has_zeros: bool) -> list[Row]:
-    rows = [kind(source) for kind in KINDS for _ in range(6)]
+def rows_of(source: random.Random, comparator: str) -> list[Row]:
+    kinds = (*KINDS, *([at_the_ends] * 3)) if comparator == "clamped_dot" else KINDS
+    rows = [kind(source) for kind in kinds for _ in range(6)]
     copies = [list(row) for row in source.sample(rows, 8)]
     neighbours = [list(row) for row in source.sample(rows, 8)]
     for row in neighbours:
         at = source.randrange(DIMENSION)
         row[at] = next_float32(row[at])
-    zeros = [[0.0] * DIMENSION, [-0.0] * DIMENSION] if has_zeros else []
+    zeros = [[0.0] * DIMENSION, [-0.0] * DIMENSION] if comparator != "cos" else []
     return [*rows, *copies, *neighbours, *zeros]
 
 
 def graph_of(number: int, rows: list[Row] | None = None) -> TinyGraph:
     comparator, bias, operator = MODELS[number]
     source, dynamic = random.Random(number), number % 2 == 1
-    rows = rows or rows_of(source, has_zeros=comparator != "cos")
+    rows = rows or rows_of(source, comparator)
     source.shuffle(rows)
     edges: list[Edge] = [
         (source.randrange(len(rows)), source.randrange(2), source.randrange(len(rows))) for _ in range(NUM_EDGES)
@@ -121,7 +145,7 @@ def test_no_query_is_ranked_wrongly(number: int) -> None:
         assert num_counted(graph, POLICIES[number // 2 % 3]) == 2 * NUM_EDGES
 
 
-@pytest.mark.parametrize("comparator", COMPARATORS)
+@pytest.mark.parametrize("comparator", [*COMPARATORS, *EXACT_OWN_COMPARATORS])
 def test_where_all_vectors_are_equal_all_candidates_tie(comparator: str) -> None:
     number = MODELS.index((comparator, False, "none"))
 

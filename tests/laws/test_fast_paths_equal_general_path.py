@@ -85,7 +85,7 @@ JOBS = {
     "exact lists": Job(
         ("compiled", "exact_lists"), "sampled", ("complex_diagonal",) * 3, dynamic=True, precision="exact"
     ),
-    "sums": Job(("compiled", "distances"), "all", ("diagonal", "none"), comparator="l1"),
+    "sums": Job(("compiled", "distances", "pairs"), "all", ("diagonal", "none"), comparator="l1", precision="exact"),
 }
 EACH_ALONE = [(name, path) for name, job in JOBS.items() for path in job.paths]
 

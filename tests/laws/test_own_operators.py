@@ -51,7 +51,7 @@ def test_compiled_distances_have_the_bits_of_the_general_path(batches, queries, 
 @pytest.mark.parametrize(
     ("comparator", "operator", "dimension", "more", "message"),
     [
-        ("l1", "none", 4, {"precision": "exact"}, "precision: 'exact' is not defined for comparator 'l1', only "),
+        ("complex_l1", "none", 4, {"precision": "exact"}, "'exact' is not defined for comparator 'complex_l1', only "),
         ("dot", "rotate", 4, {"precision": "exact"}, "precision: 'exact' is not defined for operator 'rotate', "),
         ("l1", "projected_translation", 4, {}, "dynamic_relations: operator 'projected_translation' also changes the "),
         *(("dot", of, 5, {}, f"{of} needs an even dimension, but 'user' has 5") for of in OWN_OPERATORS[:2]),

@@ -66,8 +66,6 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
     graph = data.draw(tiny_graphs(comparator=comparator, max_edges=among(10, 30), max_partitions=3))
     rules, sampled = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(st.booleans())
     protocol = data.draw(protocols(candidates, pbg=not sampled))
-    if comparator == "l1" and protocol.precision == "exact":
-        protocol = dataclasses.replace(protocol, precision="float64")
     rules = dataclasses.replace(data.draw(timed([graph], rules)), window=None, until_query=False)
     now = [{bucket: [7] * len(times) for bucket, times in path.items()} for path in rules.times]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

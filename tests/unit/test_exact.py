@@ -13,25 +13,26 @@ from hypothesis import strategies as st
 from pbgeval.ranking import cpu_counting, torch_backend
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
-from pbgeval.ranking.exact import cells_between, decided
+from pbgeval.ranking.exact import decided, that_compete
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import ZeroVectorError
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import (
     FastScores,
-    FloatProduct,
-    GridProduct,
     PreparedRows,
     fast_scores,
+    kind_in,
     operands_of,
+    values_by,
 )
 from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from tests.exact_reference import Prepared, compare, exact_score_of
 from tests.examples import crossed, examples
-from tests.kit.graphs import COMPARATORS
+from tests.kit.graphs import COMPARATORS, EXACT_OWN_COMPARATORS
 from tests.kit.loops import loops_used
 
+EXACT = (*COMPARATORS, *EXACT_OWN_COMPARATORS)
 KINDS = ("float32", "float64", "grid", "chosen", "compiled", "bfloat16")
 LARGEST, SMALLEST, SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-149, 2.0**-126
 
@@ -45,7 +46,9 @@ def neighbour(x: float, steps: int) -> float:
 
 
 values = st.one_of(
-    st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.25, 3.0, SMALLEST, -SMALLEST, SMALLEST_NORMAL, 1e-30, 1e19, -1e19, 2e38]),
+    st.sampled_from(
+        [0.0, -0.0, 1.0, -1.0, 0.25, 4.0, 5.0, 1e-30, SMALLEST, -SMALLEST, SMALLEST_NORMAL, 1e19, -1e19, 2e38]
+    ),
     st.floats(-4, 4, width=32),
     st.floats(width=32, allow_nan=False, allow_infinity=False),
 )
@@ -76,7 +79,7 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
     if kind in ("grid", "chosen"):
         return fast_scores(queries, candidates, values=kind == "grid")
     if kind == "float64":
-        product = FloatProduct(queries.comparator, torch.float64)
+        product = kind_in(queries.comparator, torch.float64)
         return product.scores(queries.operand(torch.float64), candidates.operand(torch.float64))
     operands = operands_of(queries, candidates)
     return None if operands is None else operands.kind.scores(operands.queries, operands.candidates)
@@ -88,6 +91,8 @@ def counted(kind: str, queries: QueryRows, candidate_CL: torch.Tensor, own_Q: to
     block = Block(queries, candidates, own_Q, None)
     backend = CpuBackend(None, queries.exact_comparator, torch.device("cpu"), torch.float64, False, True)
     if kind in ("compiled", "bfloat16"):
+        if not queries.exact_comparator.is_product:
+            return None
         operands = operands_of(queries.prepared, candidates.prepared, in_bfloat16=kind == "bfloat16")
         if operands is None:
             return None
@@ -133,7 +138,7 @@ def expected_counts(
 @pytest.mark.one_case
 @settings(max_examples=examples(40))
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
-@pytest.mark.parametrize("name", COMPARATORS)
+@pytest.mark.parametrize("name", EXACT)
 @given(blocks())
 def test_counts_are_exact_for_every_product(name, bias, block):
     comparator = ExactComparator(name, bias)
@@ -148,7 +153,9 @@ def test_counts_are_exact_for_every_product(name, bias, block):
         assert counts_of(comparator, query_KL, candidate_CL, true, kind) in (None, expected), kind
 
 
-@pytest.mark.parametrize(("name", "kind"), crossed(COMPARATORS, KINDS, quick=2))
+@pytest.mark.parametrize(
+    ("name", "kind"), [*crossed(COMPARATORS, KINDS, quick=2), ("l1", "chosen"), ("clamped_dot", "float64")]
+)
 def test_a_cluster_of_near_ties(name, kind):
     """Five hundred candidates around the true entity, each one or two units in the last place from it, or its copy."""
     generator = np.random.default_rng(3)
@@ -171,22 +178,25 @@ def test_a_cluster_of_near_ties(name, kind):
 
 
 def test_values_have_the_same_bits_for_any_order_of_sums():
-    """As sums on grids are exact; and cells by themselves have the bits of the block."""
+    """As sums on grids are exact, and those of columns have one order; and cells alone have a block's bits."""
     generator = torch.Generator().manual_seed(0)
     x_ND = torch.randn((300, 64), dtype=torch.float64, generator=generator) * torch.rand((300, 1)).exp()
     x_ND[8:12] *= 2.0**-140  # below normal numbers of float32
     x_ND[12:20, 5:] *= 2.0**-60
     x_ND[20, 2:] = 0.0
-    for name in COMPARATORS:
+    for name in EXACT:
         for bias in (False, True):
             comparator = ExactComparator(name, bias)
             query_KL, candidate_CL = comparator.prepare_queries(x_ND[:37]), comparator.prepare_candidates(x_ND)
-            queries, candidates = (
-                PreparedRows(comparator, query_KL, True),
-                PreparedRows(comparator, candidate_CL, False),
-            )
-            every_KC = fast_scores(queries, candidates, values=True).scores_KC
-            kind = GridProduct(comparator)
+            blocks_KC = []
+            for is_compiled in (True, False):
+                queries = PreparedRows(comparator, query_KL, True)
+                candidates = PreparedRows(comparator, candidate_CL, False)
+                with loops_used(is_compiled):
+                    blocks_KC.append(fast_scores(queries, candidates, values=True).scores_KC)
+            every_KC, again_KC = blocks_KC
+            assert torch.equal(every_KC, again_KC)
+            kind = values_by(comparator)
             for column in (0, 8, 299):
                 one_K1 = kind.scores(
                     queries.operand(None), candidates.operand(None).take(torch.tensor([column]))
@@ -227,14 +237,18 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         assert start < 70 or off_KC.amax() > 0.01 * error_K.amax()  # it is no empty bound
 
 
-def test_a_score_that_is_a_bound_stays_open():
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_score_that_is_a_bound_stays_open(is_compiled):
     """The bounds are of what the score that counts may be, ends included."""
     rows = QueryRows(torch.ones(1, 1, 2), torch.tensor([0]), None)
     block = Block(rows, CandidateRows(torch.ones(1, 6, 2)), own_Q=torch.tensor([2]), known=None)
     scores_KC, (low_Q, high_Q) = torch.tensor([[0.5, 1, 1.5, 2, 1.5, 3]]), torch.tensor([[1.0], [2.0]])
     counts = QueryCounts.unfiltered(RankCounts(*torch.tensor([[1], [3], [5]])))
 
-    query_P, column_P = cells_between(block, scores_KC, high_Q, low_Q, counts)
+    with loops_used(is_compiled):
+        backend = CpuBackend(None, None, torch.device("cpu"), torch.float32, False, True)
+        cells = that_compete(block, backend.cells_between(block, scores_KC, high_Q, low_Q, counts))
+    query_P, column_P = cells
 
     assert (query_P.tolist(), column_P.tolist()) == ([0] * 3, [1, 3, 4])
 

@@ -25,12 +25,15 @@ def exact_score(comparator: ExactComparator, query_L: list[float], candidate_L: 
     pairs = [(Fraction(x), Fraction(y)) for x, y in zip(query_L[: len(candidate_L)], candidate_L, strict=True)]
     if comparator.is_distance:
         return -sum(((x - y) ** 2 for x, y in pairs), Fraction())
-    return sum((x * y for x, y in pairs), Fraction())
+    if comparator.adds_magnitudes:
+        return -sum((abs(x - y) for x, y in pairs), Fraction())
+    product = sum((x * y for x, y in pairs), Fraction())
+    return min(max(product, Fraction(-20)), Fraction(20)) if comparator.clamps else product
 
 
 @pytest.mark.one_case
 @settings(max_examples=examples(60))
-@pytest.mark.parametrize("name", ["dot", "cos", "l2", "squared_l2"])
+@pytest.mark.parametrize("name", ["dot", "cos", "l2", "squared_l2", "l1", "clamped_dot"])
 @given(st.data())
 def test_scores_are_within_their_bounds(name: str, data: st.DataObject) -> None:
     comparator = ExactComparator(name)
@@ -43,7 +46,7 @@ def test_scores_are_within_their_bounds(name: str, data: st.DataObject) -> None:
     queries, candidates = (torch.tensor(query_KL), index[:, 0]), (torch.tensor(candidate_CL), index[:, 1])
 
     with loops_used(True):
-        assert exact.sums_in_float64(queries[0], index[:, 0], candidates[0], index[:, 1], of_squares=False)
+        assert exact.sums_in_float64(queries[0], index[:, 0], candidates[0], index[:, 1], exact.PRODUCTS)
         found = comparator.pair_scores_in_float64(queries, candidates)
     with loops_used(False):
         plain = comparator.pair_scores_in_float64(queries, candidates)
@@ -96,6 +99,6 @@ def _square(x_L: list[float], y_L: list[float]) -> Fraction:
 def test_what_the_loop_does_not_take_is_left_to_torch() -> None:
     every = torch.arange(2)
     with loops_used(True):
-        assert exact.sums_in_float64(torch.zeros(2, 3), every, torch.zeros(2, 3), every, of_squares=True)
+        assert exact.sums_in_float64(torch.zeros(2, 3), every, torch.zeros(2, 3), every, exact.SQUARES)
         for other in (torch.zeros(2, 3, dtype=torch.float64), torch.zeros(3, 2).t()):
-            assert exact.sums_in_float64(other, every, other, every, of_squares=True) is None
+            assert exact.sums_in_float64(other, every, other, every, exact.SQUARES) is None

@@ -48,7 +48,10 @@ SLOW = "exact ranks in sampled lists take 1.5 to 6 times as long on a CPU with"
             "float32",
             f"{SLOW} operator 'translation', comparator 'dot'",
         ),
-        ({"comparator": "l1"}, "float32", "comparator 'l1', only for dot, "),
+        ({"comparator": "complex_l1"}, "float32", "comparator 'complex_l1', only for dot, "),
+        ({"comparator": "l1"}, "float32", f"{SLOW} comparator 'l1'"),
+        ({"comparator": "l1", "candidates": "all", "relations": [TRANSLATES]}, "exact", None),
+        ({"comparator": "clamped_dot", "bias": True, "candidates": "partition"}, "exact", None),
         ({"relations": [LINKS, ROTATES]}, "float32", "operator 'rotate', only for none, "),
         ({"pbg_semantics": True}, "float32", "torchbiggraph_eval compares rounded scores"),
         ({"relation_prediction": True}, "float32", "relation_prediction = True, which ranks relations"),
@@ -90,7 +93,10 @@ def test_the_default_is_the_run_that_asks_for_exact_ranks(candidates: str, tmp_p
         (("candidates=all",), r"precision exact"),
         ((), r"precision float32: exact ranks in sampled lists take 1.5 to 6 times as long on a CPU with operator "),
         (("precision=float32",), r"precision float32"),
-        (("comparator=l1",), r"precision float32: exact ranks are not defined for comparator 'l1', only for dot, "),
+        (
+            ("comparator=complex_l1",),
+            r"precision float32: exact ranks are not defined for comparator 'complex_l1', only ",
+        ),
     ],
 )
 def test_the_first_line_has_the_precision_and_the_reason(asked: tuple[str, ...], line: str, tmp_path: Path) -> None:
@@ -101,7 +107,7 @@ def test_the_first_line_has_the_precision_and_the_reason(asked: tuple[str, ...],
     run = json.loads((case.root / "out" / "run.json").read_text())
     assert done.status == 0
     assert line in done.err.splitlines()[0]
-    assert ("why_not_exact" in run) is (asked in ((), ("comparator=l1",)))
+    assert ("why_not_exact" in run) is (asked in ((), ("comparator=complex_l1",)))
 
 
 def test_a_function_has_float32_scores_and_the_reason() -> None:
