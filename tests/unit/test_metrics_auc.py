@@ -78,3 +78,13 @@ def test_each_group_is_left_out_once_and_the_rest_stands_for_as_many():
     assert [[of.tolist() for of in weights] for weights in found] == JACKKNIFE_GROUPS * [
         [[share] * (size - 2), [2 * share] * (size - 2)]
     ]
+
+
+def test_a_group_that_holds_every_cluster_is_not_left_out():
+    """Of a single cluster, nothing would be left that could stand for it."""
+    once, place = np.ones(3, np.int64), np.arange(3)
+    design = SampleDesign(np.zeros(1, np.int64), np.array([1000]))
+
+    found = [*_without_a_group(design, [(once, place, np.zeros(3, np.int64))] * 2)]
+
+    assert [[of.tolist() for of in weights] for weights in found] == JACKKNIFE_GROUPS * [[[1.0] * 3] * 2]

@@ -108,6 +108,8 @@ def test_the_first_line_has_the_precision_and_the_reason(asked: tuple[str, ...],
     assert done.status == 0
     assert line in done.err.splitlines()[0]
     assert ("why_not_exact" in run) is (asked in ((), ("comparator=complex_l1",)))
+    assert run["reproducible"]  # also of float32: all kernels are alike
+    assert "unlike kernels" not in done.err
 
 
 def test_a_function_has_float32_scores_and_the_reason() -> None:
