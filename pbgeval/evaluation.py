@@ -71,7 +71,7 @@ from pbgeval.inputs.opening import (
     open_inputs,
 )
 from pbgeval.inputs.protocol import Protocol, make_protocol
-from pbgeval.inputs.provenance import provenance_of, startup_warnings
+from pbgeval.inputs.provenance import can_be_resumed, provenance_of, startup_warnings
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
@@ -458,9 +458,16 @@ def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Re
             else:
                 output.release()
             raise error from None
-        left = f"{work.output}: the run is incomplete ({what_is_done(work)}). Run the same command again to resume."
+        left = f"{work.output}: the run is incomplete ({what_is_done(work)}). {_advice_on_rest(work.inputs)}"
         _keep_or_release(output)
         raise IncompleteError(*error.faults, left) from None
+
+
+def _advice_on_rest(inputs: Inputs) -> str:
+    """Return what to do about a run that is incomplete."""
+    if can_be_resumed(inputs):
+        return "Run the same command again to resume."
+    return f"Runs of functions are not resumed; {OVERWRITE} starts anew."
 
 
 def _default_workers(inputs: Inputs, protocol: Protocol, device: str) -> int:

@@ -104,12 +104,17 @@ def _set_of_names(names: list[str] | None) -> list[str] | dict[str, object] | No
 # Inputs -> digests of the content of everything that can change a number.
 
 
+def can_be_resumed(inputs: Inputs) -> bool:
+    """Return whether the model has a digest; a function or module has none, as nothing tells whether it has changed."""
+    return inputs.scorer is None or getattr(inputs.scorer, "digest", None) is not None
+
+
 def _digest_of_model(inputs: Inputs) -> object:
-    """Return digests of a model; of a function there are none, so no two runs are the same."""
+    """Return digests of a model; a new one for a model without any, so that no two of its runs are the same."""
     if isinstance(inputs.model, EmbeddingModel):
         return {"system": inputs.model.system, "formula": asdict(inputs.model.formula), **inputs.model.digests()}
     if inputs.scorer is not None:
-        digest = getattr(inputs.scorer, "digest", uuid.uuid4().hex)
+        digest = getattr(inputs.scorer, "digest", None) or uuid.uuid4().hex
         times = {"takes_time": True} if inputs.takes_time else {}
         return {"scorer": type(inputs.scorer).__name__, "digest": digest, **times}
     model = model_path(Path(inputs.config.checkpoint_path), inputs.checkpoint_version)

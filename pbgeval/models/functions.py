@@ -10,7 +10,6 @@ With takes_time=True, `score` has a fourth argument, and `edges` a fourth column
 from __future__ import annotations
 
 import traceback
-import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -49,8 +48,8 @@ class ByFunction:
     """What gets its scores from a user's function or module."""
 
     source: Any  # callable; of PyKEEN, a model
-    # Changes with the model, if its maker sets it; by default, no two runs are of the same model.
-    digest: str = field(factory=lambda: uuid.uuid4().hex, init=False)
+    # Changes with the model, if its maker sets it. None: no two runs are of the same model, as its weights may change.
+    digest: str | None = field(default=None, init=False)
 
     @property
     def __name__(self) -> str:

@@ -124,7 +124,10 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     """Say which settings and files differ between two runs."""
     names = differing(*({**of.get("settings", {}), **of.get("data", {})} for of in (theirs, ours)))
-    return f"; differs in {listed(names)}" if names else ""
+    model = ours.get("data", {}).get("model")
+    is_function = isinstance(model, dict) and "scorer" in model
+    reason = ": a function or module may have changed, so its results are not reused" if is_function else ""
+    return f"; differs in {listed(names)}{reason if names == ['model'] else ''}" if names else ""
 
 
 def files_of(result: Result) -> list[str]:

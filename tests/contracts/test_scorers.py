@@ -9,9 +9,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from pbgeval import Edges, EntitySchema, EvalConfig, batch_scorer, edge_scorer, evaluate, side_scorer
-from pbgeval.errors import EvalError
+from pbgeval import (
+    Edges,
+    EntitySchema,
+    EvalConfig,
+    batch_scorer,
+    edge_scorer,
+    evaluate,
+    evaluate_triples,
+    side_scorer,
+)
+from pbgeval.errors import EvalError, IncompleteError, OutputError
 from pbgeval.models import functions
+from pbgeval.models.formulas import Formula
+from pbgeval.models.model import of_one_type
 from pbgeval.notation import ENDS, Side
 from pbgeval.scoring import block_scorer
 from pbgeval.scoring.block_scorer import (
@@ -23,7 +34,10 @@ from pbgeval.scoring.block_scorer import (
     ScorerRelation,
     scorer_state,
 )
+from pbgeval.storage.arrays import TensorRows
+from pbgeval.worker import sweep
 from tests.contracts.scorer_contract import ScorerContract, some_edges
+from tests.kit.held_up import short_of_memory
 from tests.saved_ranks import counts_of
 
 NUM_ENTITIES, NUM_RELATIONS, DIMENSION = 53, 3, 6
@@ -374,6 +388,74 @@ def test_a_result_of_another_function_is_never_taken_for_this_ones(tmp_path):
 
     with pytest.raises(EvalError, match="overwrite"):
         evaluate(EvalConfig(candidates="all"), output=tmp_path / "out", model=scorer_of(zeros), edges=EDGES)
+
+
+class Module(torch.nn.Module):
+    def __init__(self, table):
+        super().__init__()
+        self.table = torch.nn.Parameter(table)
+
+    def forward(self, lhs, rel, rhs):
+        return (self.table[lhs] * RELATIONS[rel] * self.table[rhs]).sum(-1)
+
+
+class Batch:
+    def __init__(self, table):
+        self.table = table
+
+    def __call__(self, edges):
+        relation = RELATIONS[edges[:, 1]]
+        return (self.table[edges[:, 2]] * relation) @ self.table.T, (self.table[edges[:, 0]] * relation) @ self.table.T
+
+
+class OwnScorer:
+    num_entities, num_relations = NUM_ENTITIES, NUM_RELATIONS
+
+    def __init__(self, table):
+        self.table = table
+
+    def scores(self, hidden, known_Q, relation_Q, candidate_C):
+        return (self.table[known_Q] * RELATIONS[relation_Q]) @ self.table[candidate_C].T
+
+
+SIZES = {"num_entities": NUM_ENTITIES, "num_relations": NUM_RELATIONS}
+MODELS_OF_A_TABLE = {
+    "module": lambda table: edge_scorer(Module(table).eval(), **SIZES),
+    "function": lambda table: edge_scorer(
+        lambda lhs, rel, rhs: (table[lhs] * RELATIONS[rel] * table[rhs]).sum(-1), **SIZES
+    ),
+    "batches": lambda table: batch_scorer(Batch(table), **SIZES),
+    "own": OwnScorer,
+    "vectors": lambda table: of_one_type(
+        "mine", "arrays", Formula("distmult"), TensorRows(table), {"relations": TensorRows(RELATIONS)}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS_OF_A_TABLE)
+def test_a_model_that_was_changed_in_place_never_gets_its_earlier_figures(kind, tmp_path):
+    table, output = ENTITIES.clone(), tmp_path / "out"
+    model = MODELS_OF_A_TABLE[kind](table)
+    before = evaluate_triples(model, MANY_EDGES, output=output)
+    table.copy_(ENTITIES.flip(0))
+
+    with pytest.raises(OutputError, match=r"differs in .*model.*; choose another output, or --overwrite"):
+        evaluate_triples(model, MANY_EDGES, output=output)
+    after = evaluate_triples(model, MANY_EDGES, output=output, overwrite=True)
+
+    expected = evaluate_triples(MODELS_OF_A_TABLE[kind](table), MANY_EDGES)
+    assert after.document["metrics"] == expected.document["metrics"]
+    assert after["mrr"] != before["mrr"]
+
+
+@pytest.mark.parametrize(("kind", "resumes"), [("function", False), ("vectors", True)])
+def test_an_interrupted_run_of_a_function_is_not_resumed(kind, resumes, tmp_path):
+    model = MODELS_OF_A_TABLE[kind](ENTITIES)
+    with short_of_memory(sweep, "rank", 1), pytest.raises(IncompleteError) as interrupted:
+        evaluate_triples(model, MANY_EDGES, output=tmp_path)
+
+    advice = "Run the same command again to resume." if resumes else "Runs of functions are not resumed; --overwrite"
+    assert advice in str(interrupted.value)
 
 
 def counting_scorer(rows: list[int]):
