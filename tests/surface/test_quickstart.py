@@ -52,7 +52,7 @@ def test_the_quickstart_ends_with_the_table_of_the_readme(checkout: Path) -> Non
     assert rows_of(printed) == {name: pytest.approx(row, abs=0.005, rel=0.005) for name, row in shown.items()}
     assert (checkout / "demo" / "results" / "metrics.json").is_file()
     *_, last = printed.strip().splitlines()
-    assert re.fullmatch(r"Done in \d+ s\. Before .*: \. \.venv/bin/activate", last)
+    assert re.fullmatch(r"Demo and evaluation took \d+ s\. Before .*: \. \.venv/bin/activate", last)
     notes = re.findall(r"^(?:±|Without ±).*$", readme, re.MULTILINE)
     assert len(notes) == 2
     assert " ".join(notes) in " ".join(printed.split())  # lines may be broken at 80 columns
