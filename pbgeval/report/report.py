@@ -22,7 +22,7 @@ from pbgeval.report.conditions import warnings_of
 from pbgeval.report.figures import final_table, headline_of, popularity_of, rows_table, topk_of
 from pbgeval.report.query_lists import MAX_ANSWERS, answers_told, candidates_table
 from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text
-from pbgeval.results.result import Result, errors_of
+from pbgeval.results.result import HISTOGRAM, Result, errors_of
 from pbgeval.results.shape import SIDES
 from pbgeval.stats.rank_types import RankType
 
@@ -284,6 +284,8 @@ class Report(Result):
             >>> rows = list(report.table("buckets"))
             >>> rows[0]["edge_path"], rows[0]["lhs_partition"], rows[0]["rhs_partition"]
             ('edges', 0, 0)
+            >>> 0 < rows[0]["mrr"] <= 1
+            True
         """
         if name not in self.rows:
             near = BREAKDOWN_FILES.get(name, name).removesuffix(".csv")
@@ -292,7 +294,8 @@ class Report(Result):
             known = ", ".join(self.tables) or "none, as the run is not complete"
             raise OutputError(f"no table {name!r} in this report: expected one of {known}{hint}")
         rows = self.rows[name]
-        return Table(rows, partial(rows_table, name, rows, self.document["headline"]))
+        headline = self.document["headline"]
+        return Table(rows, partial(rows_table, name, rows, headline), "" if name == HISTOGRAM else headline)
 
     def top(self, *, relation: str, head: str | None = None, tail: str | None = None, k: int = 10) -> Table:
         """Return the best candidates of a query by name, from the lists of `save_topk`.

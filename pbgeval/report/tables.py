@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 from attrs import Factory, evolve, field, frozen
 
 from pbgeval.errors import OutputError, required
+from pbgeval.metrics.names import resolve
 from pbgeval.storage.text import printable
 
 if TYPE_CHECKING:
@@ -69,17 +70,39 @@ def clipped(text: str) -> str:
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
+class FigureRow(dict[str, Any]):
+    """A row of a report's table, whose figures have all of their names: `row["tail.mrr"]`."""
+
+    def __init__(self, row: Mapping[str, Any], headline: str) -> None:
+        super().__init__(row)
+        self._headline = headline  # the rank type of a name without one
+
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - a number or a text
+        """Return the figure of another name.
+
+        Raises:
+            KeyError: no such column; the message names the nearest.
+        """
+        return self[resolve(name, self._headline, self.keys())]
+
+
 @frozen(eq=False, repr=False)
 class Table:
     """The rows of a report's table, numbers as they are. It prints the columns that are worth their width."""
 
-    rows: Sequence[Mapping[str, Any]]
+    _rows: Sequence[Mapping[str, Any]]
     _shown: Callable[[], DataTable]
+    _headline: str = ""  # the rank type that figures have whose name has none; empty: the rows have no figures
+
+    @property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """All rows; their figures have the names that the report's have."""
+        return [FigureRow(row, self._headline) for row in self._rows] if self._headline else self._rows
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of all rows; none where there is no row."""
-        return tuple(next(iter(self.rows), ()))
+        return tuple(next(iter(self._rows), ()))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return all rows and columns as a data frame.
@@ -87,13 +110,13 @@ class Table:
         Raises:
             OutputError: pandas is not installed.
         """
-        return data_frame(self.rows, self.columns)
+        return data_frame(self._rows, self.columns)
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return iter(self.rows)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._rows)
 
     def __repr__(self) -> str:
         return to_text(self._shown())

@@ -281,6 +281,13 @@ def test_tables_become_data_frames_and_text_and_html(reports: tuple[Report, Repo
 
     assert list(frame.columns) == list(table.columns)
     assert frame["relation"].tolist() == [row["relation"] for row in table] == ["knows", "likes", "has", "marks"]
+    for row in (*table, table.rows[0]):
+        assert (row["tail.mrr"], row["MRR"]) == (
+            row["tail.realistic.mean_reciprocal_rank"],
+            row["both.realistic.mean_reciprocal_rank"],
+        )
+    with pytest.raises(KeyError, match=r"no metric 'tail\.mmr' here; nearest: "):
+        table.rows[0]["tail.mmr"]
     assert pd.api.types.is_float_dtype(frame["both.realistic.mean_reciprocal_rank"])
     assert len(report.table("rank_histogram").to_pandas()) == len(report.table("rank_histogram")) > 0
     for shown, words in ((table, ["relation", "knows", "MRR"]), (report, ["reciprocal", "realistic"])):
