@@ -158,13 +158,18 @@ def difference_from_training(config: EvalConfig) -> Iterator[str]:
         yield f"{path}: the checkpoint was trained with other settings: {listed(found, 12)}; check the config"
 
 
-def evaluated_in_training(config: EvalConfig) -> Iterator[str]:
-    """Yield at most one line: the evaluated edges that the checkpoint was trained on."""
+def paths_of_training(config: EvalConfig) -> list[str]:
+    """Return those of the evaluated paths that the checkpoint was trained on."""
     path, trained, _ = _settings_of_training(config)
     named = trained.get("edge_paths")
     places = itertools.product((".", str(path.parent)), named if isinstance(named, list) else ())
     of_training = {os.path.abspath(os.path.join(base, str(of))) for base, of in places}
-    evaluated = [of for of in config.edge_paths if os.path.abspath(of) in of_training]
+    return [of for of in config.edge_paths if os.path.abspath(of) in of_training]
+
+
+def evaluated_in_training(config: EvalConfig) -> Iterator[str]:
+    """Yield at most one line: the evaluated edges that the checkpoint was trained on."""
+    path, evaluated = Path(config.checkpoint_path) / CONFIG_OF_TRAINING, paths_of_training(config)
     if evaluated:
         yield f"{path}: the checkpoint was trained on {listed(evaluated)}; to evaluate other edges, set edge_paths"
 

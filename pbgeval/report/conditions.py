@@ -8,7 +8,7 @@ from typing import Any
 from pbgeval.metrics.student import LEVEL
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.storage.left_out import num_left_out
-from pbgeval.storage.text import plural
+from pbgeval.storage.text import listed, plural
 
 # A finished report -> what its reader should know before quoting a figure, a line each.
 
@@ -40,7 +40,14 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     leaked, repeated, unseen = (edges.get(f"num_{name}", 0) for name in ("in_training", "repeated", "entities_unseen"))
     num_edges, num_entities = edges.get("num_edges", 0), edges.get("num_entities", 0)
     lost = num_left_out(document, "filter_paths", "train_paths")
+    trained = num_trained_on(document)
+    of_training = [of["path"] for of in document.get("edge_paths") or () if of.get("trained_on")]
     found = [
+        (
+            trained > 0,
+            f"{trained:,} of {document['num_edges']:,} evaluated edges are those that the checkpoint was trained on "
+            f"({listed(of_training)}), so the figures are of training; set edge_paths to test edges",
+        ),
         (lost > 0, f"imports left out {plural(lost, 'known edge')} with unknown names, so they are not filtered out"),
         (
             leaked > 0,
@@ -58,6 +65,11 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
         ),
     ]
     return [*warnings, *(warning for applies, warning in found if applies)]
+
+
+def num_trained_on(document: Mapping[str, Any]) -> int:
+    """Return how many evaluated edges are of paths that the checkpoint was trained on."""
+    return sum(of["num_edges"] for of in document.get("edge_paths") or () if of.get("trained_on"))
 
 
 def is_much_tied(document: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any
 
-from pbgeval.report.conditions import edges_told, is_much_tied, settings_of
+from pbgeval.report.conditions import edges_told, is_much_tied, num_trained_on, settings_of
 from pbgeval.report.figures import headline_rows, number, with_error
 from pbgeval.results.result import errors_of
 
@@ -80,6 +80,8 @@ def _sides(document: Mapping[str, Any]) -> Iterator[str]:
 def _doubts(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield why the headline may not be what it seems; the warnings say more."""
     edges = document.get("edge_diagnostics") or {}
+    if trained := num_trained_on(document):
+        yield f"the checkpoint was trained on {trained:,} of these edges"
     if document["num_edges"] and is_much_tied(document):
         yield "many candidates tie with the true entity"
     if leaked := edges.get("num_in_training"):

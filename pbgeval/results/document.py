@@ -169,6 +169,7 @@ class ReportContext:
     edges: Mapping[str, int | None] | None = None  # what they share with each other; None: not looked at
     selection: Selection = ALL_BY_DEFAULT
     num_edges_before_restrictions: int | None = None  # None: none is dropped by restrictions
+    trained_on: Collection[int] = ()  # of `edge_paths`, by index: edges that the checkpoint was trained on
 
 
 def make_result(
@@ -195,8 +196,13 @@ def make_result(
         "metrics": total.metrics,
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
         "edge_paths": [
-            {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
-            for path, of_path in zip(context.edge_paths, paths, strict=True)
+            {
+                "path": path,
+                "num_edges": of_path.num_edges,
+                **({"trained_on": True} if index in context.trained_on else {}),
+                "metrics": of_path.metrics,
+            }
+            for index, (path, of_path) in enumerate(zip(context.edge_paths, paths, strict=True))
         ],
         "diagnostics": diagnose(stats.headline, context.sides),
         "edge_diagnostics": context.edges,

@@ -435,6 +435,7 @@ def _context(result: Result, query: ReportQuery, run: SavedRun, stats: RunStats)
         ),
         selection=Selection.from_names(usual if query.metrics is None else query.metrics),
         num_edges_before_restrictions=result.document.get("num_edges_before_restrictions"),
+        trained_on=[index for index, of in enumerate(result.document["edge_paths"]) if of.get("trained_on")],
     )
 
 

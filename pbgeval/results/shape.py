@@ -91,7 +91,9 @@ _SECTIONS: Mapping[str, Shape] = {
             "level": NUMBER,
         }
     ),
-    "edge_paths": Items(Keys({"path": TEXT, "num_edges": COUNT, "metrics": FIGURES}, {"intervals": INTERVALS})),
+    "edge_paths": Items(
+        Keys({"path": TEXT, "num_edges": COUNT, "metrics": FIGURES}, {"intervals": INTERVALS, "trained_on": FLAG})
+    ),
     "diagnostics": Keys({"both": DIAGNOSIS}, dict.fromkeys(SIDES, DIAGNOSIS)),
     "edge_diagnostics": OrNull(Keys(others=OrNull(COUNT))),
     "popularity": Keys(dict.fromkeys(MEASURES, POPULARITY), others=POPULARITY),

@@ -33,6 +33,7 @@ from pbgeval.config.precision import precision_of, why_not_exact
 from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.memory_check import check_memory
+from pbgeval.inputs.model import paths_of_training
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.jit import announced_compiling
@@ -321,6 +322,12 @@ def _warnings(facts_of_workers: Iterable[dict[str, Any]], states: set[str], *, a
     return [warning for applies, warning in checks if applies] + sorted(warnings)
 
 
+def _places_of_training(config: EvalConfig) -> list[int]:
+    """Return the index of each evaluated path that the checkpoint was trained on."""
+    trained = paths_of_training(config)
+    return [index for index, path in enumerate(config.edge_paths) if path in trained]
+
+
 def _result(
     worker: WorkerContext, record: Record, summary: WorkSummary, facts_of_workers: list[dict[str, Any]]
 ) -> Result:
@@ -334,6 +341,7 @@ def _result(
     sample = None if summary.estimate is None or summary.estimate.design.is_population else summary.estimate
     context = ReportContext(
         edge_paths=[Path(path).name for path in config.edge_paths],
+        trained_on=[] if work.inputs.model is not None else _places_of_training(config),
         sides=protocol.sides,
         auc_samples=protocol.auc_samples(
             None if sample is None else sample.design,

@@ -31,6 +31,7 @@ def case_of_everything(root: Path) -> TinyCase:
     shutil.copytree(case.root / "edges", case.root / "known")
     shutil.copytree(case.root / "known", case.root / "less")
     LeftOut(num_read=50, num_left_out=6, num_unknown_entities=1, num_unknown_relations=0).write(case.root / "less")
+    (case.root / "checkpoint" / "config.json").write_text(json.dumps({"edge_paths": [str(case.root / "edges")]}))
     (case.root / "groups.json").write_text(json.dumps({"some": ["knows", "has"]}))
     return case
 

@@ -240,9 +240,20 @@ def warnings_of(case: TinyCase, *overrides: str) -> list[str]:
 def test_edges_of_the_training_are_warned_of(case: TinyCase) -> None:
     path = trained_with(case, edge_paths=["edges", "more"])
 
-    assert warnings_of(case) == [
-        f"{path}: the checkpoint was trained on {case.root / 'edges'}; to evaluate other edges, set edge_paths"
-    ]
+    first, last = warnings_of(case)
+
+    assert (
+        first == f"{path}: the checkpoint was trained on {case.root / 'edges'}; to evaluate other edges, set edge_paths"
+    )
+    document = metrics_of(case.root / "output0")
+    assert document["edge_paths"][0]["trained_on"] is True
+    num_edges = document["num_edges"]
+    assert last == (
+        f"{num_edges:,} of {num_edges:,} evaluated edges are those that the checkpoint was trained on (edges), so the "
+        "figures are of training; set edge_paths to test edges"
+    )
+    said = json.loads((case.root / "output0" / "summary.json").read_text(encoding="utf-8"))["sentence"]
+    assert f"the checkpoint was trained on {num_edges:,} of these edges" in said
 
 
 def test_all_settings_that_differ_from_training_are_one_line(case: TinyCase) -> None:

@@ -54,6 +54,10 @@ SAMPLE = {"unit": "edge", "num_units": 2123, "population": 9000}
             f"{HEADLINE}{SIDES}; 1,200 edges are also training edges; 1 entity was never trained",
         ),
         (
+            {"edge_paths": [{"path": "train", "num_edges": 2000, "trained_on": True}, {"path": "a", "num_edges": 123}]},
+            f"{HEADLINE}{SIDES}; the checkpoint was trained on 2,000 of these edges",
+        ),
+        (
             {"diagnostics": {"both": {"num_candidates": {"mean": 101.0}, "mean_num_ties": 5.0}}},
             f"{HEADLINE}{SIDES}; many candidates tie with the true entity",
         ),
