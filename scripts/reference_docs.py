@@ -90,7 +90,7 @@ def _config() -> list[str]:
 
 
 def _config_row(key: ExplainedKey) -> tuple[str, ...]:
-    default = key.default if key.default in ("required", "empty", "none") else f"`{key.default}`"
+    default = key.default if key.is_required or key.default in ("empty", "none") else f"`{key.default}`"
     return f"`{key.name}`", key.type, default, _escaped(key.help)
 
 

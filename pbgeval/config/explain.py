@@ -13,6 +13,7 @@ import attrs
 
 from pbgeval.config.schema import (
     GROUPS,
+    OF_MODEL,
     TRAINING_KEYS,
     EntitySchema,
     EvalConfig,
@@ -24,6 +25,7 @@ from pbgeval.config.schema import (
 from pbgeval.errors import ConfigError
 
 _WIDTH = 80
+_REQUIRED, _REQUIRED_BUT_OF_MODEL = "required", "required (not with model)"
 _INTRODUCTION = """\
 Config keys by group, with type, default and meaning. A config file is YAML, TOML or JSON with these keys; \
 or Python with get_config(), which returns a dict of them or a pbgeval.EvalConfig, or with PyTorch-BigGraph's \
@@ -50,9 +52,14 @@ class ExplainedKey:
     default: str  # as it is written on the command line; "required" if there is none
     help: str
 
+    @property
+    def is_required(self) -> bool:
+        """Whether a config must set it, at least without `model`."""
+        return self.default in (_REQUIRED, _REQUIRED_BUT_OF_MODEL)
+
     def __str__(self) -> str:
         """Write the entry of the key in the listing."""
-        value = self.default if self.default == "required" else f"default {self.default}"
+        value = self.default if self.is_required else f"default {self.default}"
         body = textwrap.fill(self.help, _WIDTH - 6, break_on_hyphens=False)
         return f"  {self.name}: {self.type}, {value}\n{textwrap.indent(body, ' ' * 6)}"
 
@@ -90,7 +97,7 @@ def explained_keys(
             f"{prefix}{name}",
             group or spec.metadata["group"],
             _type_name(types_of(schema)[name]),
-            _write(default_of(spec)),
+            _REQUIRED_BUT_OF_MODEL if not prefix and name in OF_MODEL else _write(default_of(spec)),
             spec.metadata["help"],
         )
         if name in _NESTED and not prefix:
@@ -100,7 +107,7 @@ def explained_keys(
 def _write(default: object) -> str:
     if isinstance(default, list):
         return ",".join(map(str, default)) or "empty"
-    return "required" if default is attrs.NOTHING else "none" if default is None else repr(default)
+    return _REQUIRED if default is attrs.NOTHING else "none" if default is None else repr(default)
 
 
 def _type_name(type_: Any) -> str:  # noqa: ANN401 (any annotation)

@@ -27,6 +27,7 @@ from pbgeval.config.overrides import (
     resolve_paths,
 )
 from pbgeval.config.schema import (
+    OF_MODEL,
     TRAINING_KEYS,
     EntitySchema,
     EvalConfig,
@@ -147,7 +148,6 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
 # Nothing is converted but an int where a number is asked for: "4" is not an int, True is not an int, 1.5 is not cut to
 # 1. So that one faulty value does not hide faults elsewhere, it is replaced by a blank and its place is remembered.
 
-_OF_MODEL = ("entities", "relations", "entity_path", "checkpoint_path")  # required keys that `model` stands for
 _BLANKS = {"num_partitions": 1, "name": "", "lhs": "", "rhs": ""}  # of keys without a default
 _FAULTY = object()  # stands for a value of the wrong type
 _EXPECTED = {
@@ -169,7 +169,7 @@ class _Structurer:
 
     def config(self, raw: Mapping[Any, Any]) -> EvalConfig:
         """Make a config from the plain values of a file or its function."""
-        needless = {*raw, *(_OF_MODEL if raw.get("model") is not None else ())}
+        needless = {*raw, *(OF_MODEL if raw.get("model") is not None else ())}
         required = [key for key, spec in keys_of(EvalConfig).items() if default_of(spec) is attrs.NOTHING]
         self.blanks = [(key,) for key in required if key not in needless]
         self.faults = [Fault(path, "this key is required") for path in self.blanks]

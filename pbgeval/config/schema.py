@@ -64,6 +64,9 @@ TRAINING_KEYS = (
 )
 
 
+OF_MODEL = ("entities", "relations", "entity_path", "checkpoint_path")  # required keys that `model` stands for
+
+
 def key(default: object, group: str, text: str, *, required: bool = False) -> Any:  # noqa: ANN401 (see the annotation)
     """Declare a key.
 

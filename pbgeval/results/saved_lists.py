@@ -17,7 +17,7 @@ from pbgeval.results.saved_queries import competing_counts
 from pbgeval.results.saved_run import SavedRun, folder_of
 from pbgeval.stats.rank_types import RankType, doubled_rank
 from pbgeval.storage.row_files import find_ranks, query_path
-from pbgeval.storage.text import open_input, reason_of
+from pbgeval.storage.text import listed, open_input, reason_of
 from pbgeval.storage.topk import TABLE_COLUMNS, unescaped
 
 
@@ -95,7 +95,7 @@ def saved_list(folder: Path, hidden: str, known: str, relation: str) -> SavedLis
 def _hint(asked: set[tuple[str, str]], known: str) -> str:
     relations = sorted(relation for name, relation in asked if name == known)
     if relations:
-        return f"; it has {relations[0]!r}"
+        return f"; tested relations of {known!r}: {listed([*map(repr, relations)])}"
     near = get_close_matches(known, {name for name, _ in asked}, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -111,7 +111,7 @@ def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> 
         report.top(relation="relation 0")
     for query, message in (
         ({"head": "entity 0", "relation": "relation 1"}, "no evaluated edge has head 'entity 0' and relation "),
-        ({"head": "entity 0", "relation": "r"}, "; it has 'relation 0'"),
+        ({"head": "entity 0", "relation": "r"}, "; tested relations of 'entity 0': 'relation 0'"),
         ({"tail": "entity8", "relation": "relation 1"}, "; did you mean 'entity 8'?"),
     ):
         with pytest.raises(OutputError, match=re.escape(message)):

@@ -63,6 +63,7 @@ def test_help_shows_groups_in_order_with_nested_keys_types_and_defaults() -> Non
         "  entities.NAME.num_partitions: int, required",
         "  relations.INDEX.operator: str, default 'none'",
         "  edge_paths: list of str, required",
+        "  checkpoint_path: str, required (not with model)",
         "  hits_at: list of int, default 1,3,5,10,50",
         "  filter_paths: list of str, default empty",
         "  max_norm: float or none, default none",
