@@ -395,7 +395,7 @@ def _num_candidates(inputs: Inputs, protocol: Protocol, entity_type: str, partit
 
 @frozen
 class Workload:
-    """How many scores all edges have, if the relations of the config are equally frequent; and one query."""
+    """How many scores all edges have, if the evaluated relations are equally frequent; and one query."""
 
     num_cells: float
     fewest: int
@@ -405,7 +405,10 @@ class Workload:
     def from_headers(cls, inputs: Inputs, protocol: Protocol) -> Workload:
         """Add up over all files of edges."""
         config, sampled = inputs.config, CandidatePolicy.SAMPLED.value
-        kinds = Counter((of.lhs, of.rhs, config.candidates_of(of) == sampled) for of in config.relations)
+        relations, chosen = config.relations, inputs.restrictions.relations
+        if chosen is not None and not config.dynamic_relations:
+            relations = [relations[index] for index in chosen]
+        kinds = Counter((of.lhs, of.rhs, config.candidates_of(of) == sampled) for of in relations)
         edges: Counter[Bucket] = Counter()
         for _, bucket, file in inputs.files:
             edges[bucket] += file.num_edges

@@ -70,7 +70,12 @@ def test_the_command_tells_what_a_run_takes_and_writes_nothing(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("overrides", "fewest", "most"),
-    [((), 6, 17), (("candidates=partition",), 6, 17), (("candidates=all",), 6, 50)],
+    [
+        ((), 6, 17),
+        (("candidates=partition",), 6, 17),
+        (("candidates=all",), 6, 50),
+        (("candidates=all", "restrict_relations=knows"), 50, 50),
+    ],
 )
 def test_candidates_are_those_of_the_config(overrides: tuple[str, ...], fewest: int, most: int, tmp_path: Path) -> None:
     assert planned(TinyCase.write(tmp_path), *overrides).limits == (fewest, most)
