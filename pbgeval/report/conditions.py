@@ -7,6 +7,7 @@ from typing import Any
 
 from pbgeval.metrics.student import LEVEL
 from pbgeval.ranking.sampled_lists import CandidatePolicy
+from pbgeval.results.result import is_part_of_edges
 from pbgeval.storage.left_out import num_left_out
 from pbgeval.storage.text import listed, plural
 
@@ -125,8 +126,7 @@ def edges_told(document: Mapping[str, Any]) -> str:
 
 def part_of(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return what is known of the sample; None where all edges were evaluated."""
-    sample: Mapping[str, Any] | None = document.get("sample")
-    return sample if sample and sample["num_units"] < sample["population"] else None
+    return document["sample"] if is_part_of_edges(document) else None
 
 
 def candidates_of(document: Mapping[str, Any]) -> str:

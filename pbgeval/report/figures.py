@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.report.conditions import interval_name, settings_of, title_of
+from pbgeval.report.conditions import interval_name, part_of, settings_of, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
 from pbgeval.results.output import IMPORTED
@@ -30,6 +30,10 @@ Z = 1.959963984540054  # of a 95% interval
 MAX_DECIMALS = 8  # of a figure that is rounded to its error
 UNDEFINED = "–"
 ESTIMATED = "± is the standard error."
+OVER_SAMPLES = (
+    "± is the standard error of the sample: how far a figure may be from that of all {population:,} {unit}s. It does "
+    "not say how much the figure depends on which edges are in the test set; a run of all edges does."
+)
 OVER_TEST_EDGES = "± is the standard error: how much a figure depends on which edges are in the test set."
 WITHOUT_ERROR = "Without ±: no error is computed, or all queries agree."
 SHOWN_SIDES = ("both", "head", "tail", "relation")  # the columns of a table: a phone shows the first
@@ -71,7 +75,8 @@ def headline_of(document: Mapping[str, Any]) -> DataTable:
         (name, *(_with_error(document, f"{side}.{key}") for side in sides))
         for name, key in headline_rows(metrics, headline)
     ]
-    told = ESTIMATED if "sample" in document else OVER_TEST_EDGES
+    sample = part_of(document)
+    told = OVER_TEST_EDGES if sample is None else OVER_SAMPLES.format(**sample)
     figures = [cell for _, *cells in rows for cell in cells if cell != UNDEFINED and " to " not in cell]
     have_error = ["±" in cell for cell in figures]
     of_errors = [told, *([] if all(have_error) else [WITHOUT_ERROR])] if any(have_error) else []

@@ -11,11 +11,12 @@ from pbgeval.report.pbg_ties import note_on_pbg_ties
 from pbgeval.storage.text import plural
 
 FLATTERED = ("average_precision_score", "area_under_the_precision_recall_curve")
+LEAKS_UNCHECKED = "Leaks were not checked: this is a sample."
 TOO_HIGH = "Average precision of a sample of edges is too high, by about half of its standard error."
 
 
 def notes_of(document: Mapping[str, Any]) -> list[str]:
-    """Return where PBG's figure lies, whether a sample reached its target, and what is null and why, a line each."""
+    """Return where PBG's figure lies, what a sample leaves open, and what is null and why, a line each."""
     notes, sample = note_on_pbg_ties(document), document.get("sample")
     target = settings_of(document).get("target_error")
     if sample and target is not None:
@@ -27,6 +28,9 @@ def notes_of(document: Mapping[str, Any]) -> list[str]:
     if alone:
         notes.append(f"{alone:,} of {relation['num_queries']:,} relation queries have no competitor: their rank is 1.")
     of_sample = part_of(document) is not None
+    training = ((document.get("provenance") or {}).get("data") or {}).get("training")
+    if sample and training and document.get("edge_diagnostics") is None:
+        notes.append(LEAKS_UNCHECKED)
     if of_sample and any(value is not None and key.endswith(FLATTERED) for key, value in document["metrics"].items()):
         notes.append(TOO_HIGH)
     names_of = grouped((reason, key.partition(".")[2]) for key, reason in document.get("refused", {}).items())

@@ -8,7 +8,7 @@ from typing import Any
 
 from pbgeval.report.conditions import edges_told, is_much_tied, num_trained_on, settings_of
 from pbgeval.report.figures import headline_rows, number, with_error
-from pbgeval.results.result import errors_of
+from pbgeval.results.result import errors_of, errors_over_draws
 
 ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ
 FIGURES = {  # name in summary.json -> key, `*` stands for the headline's rank type
@@ -68,7 +68,8 @@ def _sides(document: Mapping[str, Any]) -> Iterator[str]:
     mrr, variance = {}, 0.0
     for side in ("head", "tail"):
         key = f"{side}.{document['headline']}.mean_reciprocal_rank"
-        value, error = document["metrics"].get(key), errors_of(document).get(key)
+        # Of a sample too: its edges may differ from all edges by less than from other test edges.
+        value, error = document["metrics"].get(key), errors_over_draws(document).get(key)
         if value is None or error is None:
             return
         mrr[side], variance = value, variance + error**2

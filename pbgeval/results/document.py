@@ -249,7 +249,7 @@ def _further_sections(stats: RunStats, context: ReportContext, keys: Collection[
         "macro_metrics": lambda: selection.select(macro_over_keys(grouped, sides)) if context.with_macro else None,
         "relation_macro_metrics": lambda: selection.select(macro_over_relations(grouped, sides)),
     }
-    if context.estimate is None and stats.clusters:
+    if stats.clusters:
         found["standard_errors"] = partial(_errors, stats.clusters.layout, stats.clusters.pack(), sides, keys)
     if stats.filtered is not None:
         found["raw_metrics"] = partial(of_groups, stats.raw, selection)

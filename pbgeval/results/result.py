@@ -140,10 +140,21 @@ class Result:
 
 
 def errors_of(document: Mapping[str, Any]) -> dict[str, float]:
-    """Return the standard errors of figures: of a sample of edges as estimates, else over draws of the test edges."""
-    if "sample" not in document:
-        return dict(document.get("standard_errors") or {})
-    return {key: of["standard_error"] for key, of in document["intervals"].items() if "standard_error" in of}
+    """Return the standard errors of figures: of a sample as estimates of all edges, else over draws of test edges."""
+    if is_part_of_edges(document):
+        return {key: of["standard_error"] for key, of in document["intervals"].items() if "standard_error" in of}
+    return errors_over_draws(document)
+
+
+def errors_over_draws(document: Mapping[str, Any]) -> dict[str, float]:
+    """Return the standard errors of figures over draws of as many test edges as were evaluated."""
+    return dict(document.get("standard_errors") or {})
+
+
+def is_part_of_edges(document: Mapping[str, Any]) -> bool:
+    """Tell whether the evaluated edges are a sample that leaves some out."""
+    sample = document.get("sample")
+    return sample is not None and bool(sample["num_units"] < sample["population"])
 
 
 def no_result(folder: Path, expected: str = METRICS) -> str:

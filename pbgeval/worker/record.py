@@ -213,15 +213,11 @@ def add_side(
         result: what was found.
         groups: group of each query, by name of the dimension.
     """
+    code_Q = None if context.inputs.featurized else context.numberer.key_codes(key.side, edges)
     cluster_Q = context.evaluated.clusters(key.path_index, key.bucket, row_Q)
-    if cluster_Q is not None:
-        counts = record.headline_counts(result.counts)
-        record.sample.add(key, cluster_Q, context.numberer.key_codes(key.side, edges), counts)
-        clusters = {}
-    else:
-        code_Q = None if context.inputs.featurized else context.numberer.key_codes(key.side, edges)
-        clusters = clusters_of(key, row_Q, code_Q)
-    record.add_soon(SideOfEdges(key, result, groups, clusters))
+    if cluster_Q is not None and code_Q is not None:  # featurized types have no samples
+        record.sample.add(key, cluster_Q, code_Q, record.headline_counts(result.counts))
+    record.add_soon(SideOfEdges(key, result, groups, clusters_of(key, row_Q, code_Q)))
     files.write_counts(key, row_Q, result.counts)
 
 

@@ -51,7 +51,7 @@ class Sampling:
 
 
 def plan_sampling(context: WorkerContext) -> Sampling | None:
-    """Decide on the sample; None where all edges are evaluated. Every worker takes part."""
+    """Decide on the sample; None where all edges are evaluated, also because so many are asked for. All take part."""
     config = context.inputs.config
     if config.sample_edges is None and config.target_error is None:
         return None
@@ -76,6 +76,11 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
         if config.sample_edges is None
         else EdgeSample.of_size(population, math.ceil(config.sample_edges / (chunk_size or 1)), config.seed)
     )
+    if config.sample_edges is not None and plan.round_totals[-1] == plan.num_units:
+        if context.team.rank_in_team == 0:
+            told = f"{plan.num_units:,} {'edges' if chunk_size is None else 'chunks of edges'}"
+            context.work.observer.note(f"sample_edges={config.sample_edges}: all {told} are evaluated")
+        return None
     return Sampling(plan, chunk_size, with_target=config.sample_edges is None)
 
 

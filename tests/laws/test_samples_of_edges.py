@@ -22,7 +22,10 @@ from pbgeval.metrics.intervals import SampledQueries, round_level, sample_interv
 from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.progress import Observer
 from pbgeval.ranking import auc_sampling
+from pbgeval.report.figures import final_table
+from pbgeval.report.notes import LEAKS_UNCHECKED
 from pbgeval.report.report import Report
+from pbgeval.results.result import errors_of
 from pbgeval.stats.groups import ScorePool, SortedPool, share_of, sortable_int32, with_clusters
 from pbgeval.stats.ranks import RankCounts
 from pbgeval.storage.row_files import RANK_COLUMNS, find_ranks
@@ -93,15 +96,38 @@ def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
-def test_a_sample_of_all_edges_is_exact(candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_all_edges_is_a_full_run(candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_in(tmp_path / "case", monkeypatch)
     whole = run(case, tmp_path / "whole", f"candidates={candidates}")
+    observer = mock.create_autospec(Observer, instance=True)
 
-    report = run(case, tmp_path / "sample", f"candidates={candidates}", "sample_edges=100000")
+    report = run(case, tmp_path / "sample", f"candidates={candidates}", "sample_edges=100000", observer=observer)
 
-    assert_alike(whole, report)
-    for interval in report.intervals.values():
-        assert (interval["standard_error"], interval["low"]) == (0, interval["high"])
+    notes = [call.args[0] for call in observer.note.call_args_list]
+    units = "chunks of edges" if candidates == "sampled" else "edges"
+    assert [
+        note
+        for note in notes
+        if note.startswith("sample_edges=100000: all ") and note.endswith(f"{units} are evaluated")
+    ]
+    assert {**whole.document, "provenance": None} == {**report.document, "provenance": None}
+    assert errors_of(report.document) == errors_of(whole.document) != {}
+
+
+def test_a_sample_has_the_errors_of_test_edges_beside_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_in(tmp_path / "case", monkeypatch, edges_per_bucket=100)
+    whole = run(case, tmp_path / "whole", "candidates=partition")
+    num_edges = whole.document["num_edges"]
+
+    report = run(case, tmp_path / "sample", "candidates=partition", f"sample_edges={num_edges - 2}")
+
+    assert report.standard_errors[MRR] < 0.2 * whole.standard_errors[MRR]
+    assert report.document["standard_errors"][MRR] == pytest.approx(whole.standard_errors[MRR], rel=0.1)
+    notes = final_table(report.document).note
+    assert f"how far a figure may be from that of all {num_edges:,} edges" in notes
+    assert LEAKS_UNCHECKED not in notes  # no training edges
+    with_training = run(case, tmp_path / "more", "candidates=partition", "sample_edges=20", "train_paths=edges")
+    assert LEAKS_UNCHECKED in final_table(with_training.document).note
 
 
 @pytest.mark.slow

@@ -71,7 +71,25 @@ SAMPLE = {"unit": "edge", "num_units": 2123, "population": 9000}
         ),
         (
             {"sample": SAMPLE, "intervals": {f"both.{MRR}": {"low": 0.1, "high": 0.2, "standard_error": 0.02}}},
-            "Filtered MRR 0.16 ± 0.02 on a sample of 2,123 of 9,000 edges",
+            f"Filtered MRR 0.16 ± 0.02 on a sample of 2,123 of 9,000 edges{SIDES}",
+        ),
+        (  # near the figures of all edges, which other test edges may turn
+            {
+                "sample": SAMPLE,
+                "intervals": {
+                    f"{side}.{MRR}": {"low": 0.1, "high": 0.2, "standard_error": 0.0002}
+                    for side in ("both", "head", "tail")
+                },
+                "standard_errors": {f"head.{MRR}": 0.04, f"tail.{MRR}": 0.03},
+            },
+            "Filtered MRR 0.1638 ± 0.0002 on a sample of 2,123 of 9,000 edges",
+        ),
+        (  # a target that was not reached: all edges were evaluated
+            {
+                "sample": SAMPLE | {"num_units": 9000},
+                "intervals": {f"both.{MRR}": {"low": 0.16379, "high": 0.16379, "standard_error": 0.0}},
+            },
+            HEADLINE + SIDES,
         ),
     ],
 )
