@@ -12,6 +12,7 @@ Importing this module imports Lightning 2.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from pbgeval.monitor.measure import Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import Model
 from pbgeval.notation import Bucket
+from pbgeval.scoring.block_scorer import evaluation_mode
 
 
 class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not installed where types are checked
@@ -30,6 +32,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
     The means of each epoch are logged as `held_out/<metric>` with PBG's names (`held_out/mrr`), so that checkpoints and
     loggers can follow them. Where several processes train copies of a module and the monitor has no team, the first one
     measures for all; with a team of these processes each measures its part, and all get the figures of the whole.
+    While edges are ranked, the module is in evaluation mode; it is trained in the mode that it was in.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
         Args:
             monitor: what it is made with says what is ranked, and where records go; its team is that of the Trainer's
                 processes, or none.
-            model_of: the module's tensors, or its scorer, as `Monitor.watch` takes them.
+            model_of: the module's tensors, or its scorer, as `Monitor.watch` takes them; called in evaluation mode.
             buckets: whose edges are mixed in an epoch: each is visited once, by the whole epoch. Each process of a team
                 names all of them, and measures its share.
             bucket_of_batch: where buckets are trained one after the other instead: that of a batch; a visit lasts while
@@ -80,6 +83,15 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
                 f"processes, got worker {ours[0]} of {ours[1]}; is devices x num_nodes what torchrun has started?"
             )
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Warn of a module that was left in evaluation mode, perhaps because a scorer was made of it."""
+        if not pl_module.training and trainer.is_global_zero:
+            warnings.warn(
+                f"{type(pl_module).__name__}: the module is in evaluation mode, so it is trained without dropout; call "
+                "module.train() before Trainer.fit (MonitorCallback itself switches to eval() to measure, and back)",
+                stacklevel=2,
+            )
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure all buckets where an epoch visits all of them."""
         if self._bucket_of_batch is None and self._measures(trainer):
@@ -92,7 +104,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
             return
         bucket = Bucket(*self._bucket_of_batch(batch))
         if bucket not in self._visits:
-            self._end_visits()
+            self._end_visits(pl_module)
             self._begin(trainer, pl_module, bucket)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -100,7 +112,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
         found: dict[str, float] = {}
         stops = False
         if self._measures(trainer):
-            self._end_visits()
+            self._end_visits(pl_module)
             summary = self.monitor.end_pass(trainer.current_epoch)
             if summary is not None and summary.average is not None:
                 found = {
@@ -122,9 +134,12 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
         return self.monitor.num_workers > 1 or bool(trainer.is_global_zero)
 
     def _begin(self, trainer: Trainer, pl_module: LightningModule, bucket: Bucket) -> None:
-        self._visits[bucket] = self.monitor.watch(trainer.current_epoch, bucket, self._model_of(pl_module)).__enter__()
+        with evaluation_mode(pl_module):
+            visit = self.monitor.watch(trainer.current_epoch, bucket, self._model_of(pl_module))
+            self._visits[bucket] = visit.__enter__()
 
-    def _end_visits(self) -> None:
+    def _end_visits(self, pl_module: LightningModule) -> None:
         visits, self._visits = self._visits, {}
-        for visit in visits.values():
-            visit.__exit__(None, None, None)
+        with evaluation_mode(pl_module):
+            for visit in visits.values():
+                visit.__exit__(None, None, None)

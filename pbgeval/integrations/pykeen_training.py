@@ -11,8 +11,7 @@ is asked for its own predictions. Importing this module imports PyKEEN 1.11.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any, cast
 
@@ -26,6 +25,7 @@ from pbgeval.models.pykeen import pykeen_scorer
 from pbgeval.monitor.measure import ScoredModel, Visit, schema_of_scorer
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.notation import Bucket, Side
+from pbgeval.scoring.block_scorer import evaluation_mode
 
 try:
     from pykeen.models import Model
@@ -58,17 +58,6 @@ class PredictionScorer:
             return cast("Tensor", self.model.predict_t(torch.stack([known_q, relation_q], dim=1), tails=candidate_C))
 
         return in_parts(predict, known_Q, relation_Q, candidate_C, CELLS_PER_CALL)
-
-
-@contextmanager
-def _mode_kept(model: Model) -> Iterator[None]:
-    """Restore the modes of a model's modules, as predictions set evaluation mode."""
-    was_training = {module: module.training for module in model.modules()}
-    try:
-        yield
-    finally:
-        for module, mode in was_training.items():
-            module.training = mode
 
 
 def hold_out(
@@ -131,7 +120,7 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
         """Begin a visit with the first batch of an epoch."""
         if self._visit is None and self.monitor.is_on:
             self._visit = self.monitor.watch(self._next_epoch, BUCKET, self._model())
-            with _mode_kept(self.model):
+            with evaluation_mode(self.model):
                 self._visit.__enter__()
             self.model._free_graph_and_cache()  # what was computed without gradients must not be trained on
 
@@ -141,7 +130,7 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
         if visit is None:
             return
         visit.report_training(self._num_triples, loss=epoch_loss)
-        with _mode_kept(self.model):
+        with evaluation_mode(self.model):
             visit.__exit__(None, None, None)
         self.model._free_graph_and_cache()
         summary = self.monitor.end_pass(epoch)

@@ -15,6 +15,7 @@ of its competitors are read from one row, so they need no padding, and the self-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -122,6 +123,18 @@ def check_mode(module: torch.nn.Module | None, name: str, when: str = "") -> Non
     """
     if module is not None and module.training:
         raise ScorerError(f"{name}: the module is in training mode; call model.eval(){when}")
+
+
+@contextmanager
+def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
+    """Put a module in evaluation mode, and at the end each of its modules in the mode that it was in."""
+    was_training = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in was_training.items():
+            part.training = mode
 
 
 def name_of(scorer: Scorer) -> str:

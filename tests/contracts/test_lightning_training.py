@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -56,3 +57,76 @@ def test_figures_are_those_of_a_monitor_on_the_trained_tables(
             pass
         last = history.visits[-4 + BUCKETS.index(bucket)]
         assert last.details.after == visit.sums.phases[1].values(with_loss=False)
+
+
+MODES = """
+import json, warnings
+import lightning.pytorch as pl, torch
+from torch.utils.data import DataLoader
+from pbgeval import Monitor, ScoredModel, edge_scorer
+from pbgeval.integrations.lightning import MonitorCallback
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.table, self.dropout = torch.nn.Parameter(torch.randn(30, 4)), torch.nn.Dropout(0.5)
+        self.frozen = torch.nn.Dropout(0.5).eval()
+        self.measured, self.trained, self.fails = set(), set(), False
+
+    def modes(self):
+        return self.training, self.dropout.training, self.frozen.training
+
+    def score(self, lhs, rel, rhs):
+        self.measured.add(self.modes())
+        if self.fails:
+            raise ValueError("it fails")
+        return (self.table[lhs] * self.table[rhs]).sum(-1)
+
+    def training_step(self, batch, index):
+        self.trained.add(self.modes())
+        return -self.dropout(self.table[batch[:, 0]] * self.table[batch[:, 2]]).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+def model_of(module):
+    return ScoredModel(edge_scorer(module.score, num_entities=30, num_relations=1))
+
+found = []
+for in_training, fails in ((True, False), (False, False), (True, True)):
+    module = Module()
+    schema = model_of(module.eval()).schema()
+    module.train(in_training)
+    module.frozen.eval()
+    monitor = Monitor(schema, eval_fraction=0.4, eval_num_batch_negs=5, eval_num_uniform_negs=0)
+    ends = torch.randint(30, (2, 80), generator=torch.Generator().manual_seed(0))
+    edges = monitor.split(torch.stack([ends[0], torch.zeros_like(ends[0]), ends[1]], 1), (0, 0)).training
+    module.fails = fails
+    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", devices=1, callbacks=[MonitorCallback(monitor, model_of)],
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            trainer.fit(module, DataLoader(edges, batch_size=16))
+        except Exception as error:
+            assert fails and "it fails" in str(error), error
+    warned = any("is in evaluation mode" in str(of.message) for of in told)
+    found.append([sorted(module.measured), sorted(module.trained), module.modes(), warned])
+print(json.dumps(found))
+"""
+
+
+def test_a_module_is_measured_in_evaluation_mode_and_trained_in_its_own(
+    peer: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Also its parts that are frozen, and after an exception."""
+    (tmp_path / "modes.py").write_text(MODES, encoding="utf-8")
+
+    out = run_program(peer("lightning") / "python", tmp_path / "modes.py")
+
+    measured, in_training, in_evaluation = [[False] * 3], [True, True, False], [False] * 3
+    assert json.loads(out.splitlines()[-1]) == [
+        [measured, [in_training], in_training, False],
+        [measured, [in_evaluation], in_evaluation, True],
+        [measured, [], in_training, False],
+    ]
