@@ -28,6 +28,7 @@ from pbgeval.models.labels import (
 from pbgeval.notation import ENTITY_TYPE, MAX_PARTITIONS
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.entities import entity_names_path, read_entity_count, read_entity_names, read_relation_names
+from pbgeval.storage.names_digests import NamesDigests
 from pbgeval.storage.text import listed, one_line, rows, unreadable
 
 # A file `relation<TAB>left type<TAB>right type` -> the entity types of each relation, in the order of their ids.
@@ -260,8 +261,8 @@ def _deal(engine: Engine, index: int, count: int, partitioning: Partitioning) ->
     engine.run("DROP TABLE sorted")
 
 
-def write_dictionaries(engine: Engine, folder: Path, types: RelationTypes, sizes: Sizes) -> None:
-    """Write counts and names of entities and relations; memory follows a block of names.
+def write_dictionaries(engine: Engine, folder: Path, types: RelationTypes, sizes: Sizes) -> NamesDigests:
+    """Write counts and names of entities and relations; return the names' digests. Memory follows a block of names.
 
     Raises:
         OutputError: they cannot be written.
@@ -269,12 +270,16 @@ def write_dictionaries(engine: Engine, folder: Path, types: RelationTypes, sizes
     engine.run("CREATE TABLE ordered AS SELECT type, part, name FROM entities ORDER BY type, part, row")
     blocks = engine.blocks("ordered", ["name"], NAMES_AT_A_TIME)
     names = chain.from_iterable(block["name"].tolist() for block in blocks)
-    for entity_type in types.entity_types:
-        for part, size in enumerate(sizes[entity_type]):
+    of_entities = {
+        entity_type: [
             checkpoint_files.write_entities(folder, entity_type, part, size, islice(names, size))
+            for part, size in enumerate(sizes[entity_type])
+        ]
+        for entity_type in types.entity_types
+    }
     engine.run("DROP TABLE ordered")
     relations = [str(row[0]) for row in engine.run("SELECT name FROM relations ORDER BY id")]
-    checkpoint_files.write_relations(folder, len(relations), relations)
+    return NamesDigests(of_entities, checkpoint_files.write_relations(folder, len(relations), relations))
 
 
 # The folder of entities of an earlier import, ours or PyTorch-BigGraph's -> the tables of `dictionaries`.

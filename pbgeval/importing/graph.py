@@ -42,6 +42,7 @@ from pbgeval.progress import Observer
 from pbgeval.storage.edge_columns import ColumnForm, EdgeForms
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.left_out import UNKNOWN
+from pbgeval.storage.names_digests import NamesDigests
 from pbgeval.storage.text import (
     edge_file_type,
     fingerprint,
@@ -144,6 +145,7 @@ def _import(
     if files.dictionary is not None:  # before hours of reading
         observer.step(f"reading the dictionary {files.dictionary}")
         types, sizes = _read_dictionary(engine, files.dictionary, files.types)
+        digests = NamesDigests.read(files.dictionary) or NamesDigests()
         relations = [str(row[0]) for row in engine.run("SELECT name FROM relations ORDER BY id")]
     else:
         relations = [name for name, _, _ in types.listed]
@@ -162,7 +164,8 @@ def _import(
         chosen = [tables[name] for name in files.dictionary_of or files.edges]
         make_relations(engine, chosen, types)
         sizes = make_entities(engine, chosen, types, files.partitioning)
-        write_dictionaries(engine, target / "entity", types, sizes)
+        digests = write_dictionaries(engine, target / "entity", types, sizes)
+        digests.write(target / "entity")
         (num_shared,) = engine.row("SELECT count(DISTINCT name) FROM relations JOIN entities USING (name)")
         if num_shared > 1 and num_shared >= engine.num_rows("relations") / 10:  # as where a column is taken for another
             reading = next(iter(opened.values()))[0].form.reading
@@ -175,6 +178,7 @@ def _import(
         of = files.dictionary or Path(", ".join(files.dictionary_of))
         known = KnownNames(of, opened[name][0].form.reading)
         imported[name] = counts = place_edges(engine, table, types, sizes, target / name, known, observer.warn)
+        digests.write(target / name)
         if not files.skip_unknown:
             refuse_unknown(f"--edges {name}", counts, target / name, known, engine)
     return sizes, imported

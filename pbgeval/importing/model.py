@@ -34,6 +34,7 @@ from pbgeval.storage.checkpoint_files import (
 )
 from pbgeval.storage.edge_columns import ColumnForm, EdgeForms
 from pbgeval.storage.left_out import UNKNOWN
+from pbgeval.storage.names_digests import NamesDigests
 from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.text import edge_file_type, listed, plural
 from pbgeval.storage.writing import new_folder, remove_folder, temporary_folder, write_atomically
@@ -95,12 +96,15 @@ def _rows(model: EmbeddingModel, entity_types: Sequence[str], *, labelled_too: b
     return said
 
 
-def _write_entities(model: EmbeddingModel, path: Path, entity_type: str, num_partitions: int) -> None:
+def _write_entities(model: EmbeddingModel, path: Path, entity_type: str, num_partitions: int) -> list[str | None]:
+    """Write counts and names of all partitions; return the names' digests."""
+    digests = list[str | None]()
     names, num_entities = model.entity_names(entity_type), model.tables_of([entity_type])[entity_type].num_rows
     for index in range(num_partitions):
         start, stop = part_of(num_entities, index, num_partitions)
         of_part = None if names is None else itertools.islice(names, stop - start)
-        write_entities(path, entity_type, index, stop - start, of_part)
+        digests.append(write_entities(path, entity_type, index, stop - start, of_part))
+    return digests
 
 
 # Arrays of edges -> buckets of a partitioned graph, in two passes: count, then write. Memory follows a block of edges.
@@ -285,8 +289,11 @@ def _write_model(
     model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles
 ) -> tuple[list[str], list[str]]:
     """Write dictionaries, checkpoint and config; return the names of edges that it evaluates, and that it knows."""
-    _write_entities(model, folder / "entity", ENTITY_TYPE, num_partitions)
-    write_relations(folder / "entity", model.num_relations if model.dynamic else None, model.relation_names())
+    of_entities = _write_entities(model, folder / "entity", ENTITY_TYPE, num_partitions)
+    num_dynamic = model.num_relations if model.dynamic else None
+    of_relations = write_relations(folder / "entity", num_dynamic, model.relation_names())
+    digests = NamesDigests({ENTITY_TYPE: of_entities}, of_relations)
+    digests.write(folder / "entity", folder / "checkpoint", *(folder / name for name in edges.paths))
     parameters = model.parameters()
     operators = (
         {(0, side): of_side for side, of_side in parameters.items()}

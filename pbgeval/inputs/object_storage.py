@@ -154,7 +154,8 @@ def _copy_small(config: EvalConfig, url: str, path: Path, room: _Room) -> Iterat
     lists = config.restrict_entities or config.head_candidates or config.tail_candidates
     names = r"|entity_names_.*\.json" if lists or config.save_topk or has_named_edges else ""  # which may be large
     small = re.compile(
-        rf"model\.v{version}\.h5|entity_count_.*\.txt|dynamic_rel_count\.txt|dynamic_rel_names\.json|left_out\.json{names}"
+        rf"model\.v{version}\.h5|entity_count_.*\.txt|dynamic_rel_count\.txt|dynamic_rel_names\.json|left_out\.json"
+        rf"|names_digests\.json{names}"
     )
     for name, of in objects.items():
         if small.fullmatch(name):

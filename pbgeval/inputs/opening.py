@@ -40,6 +40,7 @@ from pbgeval.storage.checkpoint_paths import read_checkpoint_version
 from pbgeval.storage.edges import FORM_WITH_TIME, Array, ArrayEdges, Edges, EdgeSource, edges_of_file, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.left_out import LeftOut
+from pbgeval.storage.names_digests import NAMES_DIGESTS, NamesDigests
 from pbgeval.storage.text import is_url, names_file_of_edges
 
 P = ParamSpec("P")
@@ -287,6 +288,7 @@ def _of_checkpoint(config: EvalConfig, faults: Faults) -> _Opened | None:
     version = _collect(faults, read_checkpoint_version, folder)
     if version is None:
         return None
+    _collect(faults, _check_names, config)
     mismatches: list[Faults] = []  # of each entity type, and of the relations
     embeddings: dict[tuple[str, int], PartitionRows] = {}
     for name in config.used_entity_types:
@@ -307,6 +309,29 @@ def _of_checkpoint(config: EvalConfig, faults: Faults) -> _Opened | None:
             read_relations(config, version, num_relations)
     faults += _disagreement(config, mismatches)
     return None if num_relations is None else (version, num_relations, embeddings)
+
+
+def _check_names(config: EvalConfig) -> None:
+    """Refuse folders whose import gave other numbers to entities or relations than that of the checkpoint.
+
+    Raises:
+        StorageError: a line for each folder.
+    """
+    ours = NamesDigests.read(Path(config.checkpoint_path))
+    if ours is None:
+        return
+    faults = Faults()
+    for path in dict.fromkeys([config.entity_path, *filter(None, [config.dictionary_path]), *edge_paths(config)]):
+        with faults.noted():
+            theirs = NamesDigests.read(Path(path))
+            what = None if theirs is None else ours.difference(theirs, config.used_entity_types)
+            if what is not None:
+                raise StorageError(
+                    f"{path}: this folder is of another import than {config.checkpoint_path}: it numbers {what} "
+                    f"differently ({NAMES_DIGESTS}); use the folders that were made together, or import again"
+                )
+    if faults:
+        raise StorageError(*faults)
 
 
 def _disagreement(config: EvalConfig, mismatches: Sequence[Sequence[str]]) -> list[str]:

@@ -18,6 +18,7 @@ from pbgeval.storage.checkpoint_paths import embedding_path, model_path
 from pbgeval.storage.edges import bucket_path
 from pbgeval.storage.entities import entity_count_path, entity_names_path
 from pbgeval.storage.hdf5 import ColumnLayout, write_hdf5
+from pbgeval.storage.names_digests import NamesDigest
 from pbgeval.storage.row_files import RowFile, create_row_file
 from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
@@ -66,27 +67,35 @@ def write_model(
     write_hdf5(model_path(checkpoint_path, version), {}, values=datasets, groups=("model",))
 
 
-def write_entities(entity_path: Path, entity_type: str, partition: int, size: int, names: Iterable[str] | None) -> None:
-    """Write the number of a partition's entities, and their names where there are any.
+def write_entities(
+    entity_path: Path, entity_type: str, partition: int, size: int, names: Iterable[str] | None
+) -> str | None:
+    """Write the number of a partition's entities, and their names where there are any; return the names' digest.
 
     Raises:
         OutputError: they cannot be written.
     """
     write_atomically(entity_count_path(entity_path, entity_type, partition), f"{size}\n")
-    if names is not None:
-        write_atomically(entity_names_path(entity_path, entity_type, partition), _json_list(names), advice=MAKE_ROOM)
+    if names is None:
+        return None
+    return _write_names(entity_names_path(entity_path, entity_type, partition), names)
 
 
-def write_relations(entity_path: Path, num_dynamic: int | None, names: Sequence[str] | None) -> None:
-    """Write the number of dynamic relations, and the names of relations where there are any.
+def write_relations(entity_path: Path, num_dynamic: int | None, names: Sequence[str] | None) -> str | None:
+    """Write the number of dynamic relations, and the names of relations where there are any; return their digest.
 
     Raises:
         OutputError: they cannot be written.
     """
     if num_dynamic is not None:
         write_atomically(entity_path / "dynamic_rel_count.txt", f"{num_dynamic}\n")
-    if names is not None:
-        write_atomically(entity_path / "dynamic_rel_names.json", _json_list(names), advice=MAKE_ROOM)
+    return None if names is None else _write_names(entity_path / "dynamic_rel_names.json", names)
+
+
+def _write_names(path: Path, names: Iterable[str]) -> str:
+    digest = NamesDigest()
+    write_atomically(path, _json_list(digest.passed(names)), advice=MAKE_ROOM)
+    return digest.text()
 
 
 def _json_list(names: Iterable[str]) -> Iterable[str]:
