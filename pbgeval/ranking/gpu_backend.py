@@ -32,8 +32,8 @@ class GpuBackend(TorchBackend):
 
     @property
     def counts_by_tiles(self) -> bool:
-        """Whether float32 scores are counted by the kernel that forgets them."""
-        return self.comparator.term is not None and self.exact_comparator is None and not self.keeps_scores
+        """Whether scores are counted by the kernel that forgets them; if they are kept, another one stores them."""
+        return self.comparator.term is not None and self.exact_comparator is None
 
     @property
     def counts_exactly(self) -> bool:
@@ -42,11 +42,11 @@ class GpuBackend(TorchBackend):
 
     @property
     def queries_per_block(self) -> int:
-        by_kernels = self.counts_by_tiles or self.counts_exactly
-        return self.sizes.counted_queries if by_kernels else super().queries_per_block
+        stores_none = (self.counts_by_tiles or self.counts_exactly) and not self.keeps_scores
+        return self.sizes.counted_queries if stores_none else super().queries_per_block
 
     def candidates_per_block(self, num_candidates: int, num_columns: int, num_tasks: int, *, with_loss: bool) -> int:
-        if self.counts_by_tiles and not with_loss:
+        if self.counts_by_tiles and not self.keeps_scores:
             return self.sizes.counted_candidates
         if self.counts_exactly:
             return self.sizes.screened_candidates
@@ -73,7 +73,8 @@ class GpuBackend(TorchBackend):
             return super().count(block)
         assert isinstance(true, TrueScores), "ranks are not exact"
         assert self.comparator.term is not None, "counted by tiles"
-        if self.comparator.multiplies and block.may_overflow:
+        scores_KC = self._scores(block) if self.keeps_scores else None
+        if scores_KC is None and self.comparator.multiplies and block.may_overflow:
             self._refuse_nan(block)
         query_KD, candidate_CD = block.queries.rows_BKD[0], block.candidates.rows_BCD[0]
         own_Q = _own_among(block)
@@ -87,7 +88,7 @@ class GpuBackend(TorchBackend):
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
             read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P, self.comparator.term)
-        return Counted(QueryCounts.of_rows(count_NQ.long()), true.score_Q, read_P, NO_CELLS, None)
+        return Counted(QueryCounts.of_rows(count_NQ.long()), true.score_Q, read_P, NO_CELLS, scores_KC)
 
     @property
     def counts_answers(self) -> bool:

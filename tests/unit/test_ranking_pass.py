@@ -35,14 +35,14 @@ def way(
     return "loop" if isinstance(backend, CpuBackend) and backend.counts_products else "scores"
 
 
-def test_float32_products_whose_scores_are_not_kept_are_counted_and_forgotten(
+def test_a_cpu_counts_float32_products_that_it_forgets_and_a_gpu_all_sums_over_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_loops(monkeypatch, True)
     for device, forgetting in (("cpu", "loop"), ("cuda", "tiles"), ("meta", "scores")):
-        assert way("dot", device, torch.float64) == ("tiles" if device == "cuda" else "scores")
-        others = way("l1", device), way("l2", device, bias=True), way("dot", device, keeps_scores=True)
-        assert {*others} == {"scores"}
+        others = way("dot", device, torch.float64), way("l1", device), way("dot", device, keeps_scores=True)
+        assert {*others} == {"tiles" if device == "cuda" else "scores"}
+        assert way("l2", device, bias=True) == "scores"
         assert [forgetting] * 3 == [way(name, device) for name in ("dot", "cos", "l2")]
     monkeypatch.setattr(cpu_counting.blas, "find_sgemm", lambda: None)
     assert way() == "scores"
