@@ -8,7 +8,8 @@ Where it is exact algebra, one product scores many edges with all relations (see
     dot                 q . (M x + t) = f(q, x) . parameters of M + q . t    see `Operator.features`
     distances           |q - (x + t)| = |(q - x) - t|                        translations
 
-Elsewhere each relation acts on the vectors in turn. Sums are taken in another order there, so the last bits differ.
+Elsewhere each relation acts on the vectors: some at a time if they are dynamic, else in turn. Sums are taken in another
+order there, so the last bits differ.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from pbgeval.ranking.groups import first_nan
 from pbgeval.ranking.known_answers import KnownOfEdges, positions
 from pbgeval.ranking.tally import SideTally
 from pbgeval.scoring.block_scorer import ScorerRelation
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError, check_finite
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import EdgeScorer, RelationScorer
 
-EDGES_PER_BLOCK = 1 << 11  # scored together; a user's model may round otherwise in another company
-CELLS_AT_A_TIME = 1 << 22  # changes no number of our own models
+EDGES_PER_BLOCK = 1 << 11  # scored together by a user's model, which may round otherwise in another company
 
 
 @frozen(eq=False)
@@ -80,13 +81,7 @@ class CompetingRelations:
             candidate_CD = scorer.candidates(Side.REL, torch.from_numpy(self.ids).to(lhs_QD).unsqueeze(1))
             return scorer.comparator.scores(query_QD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
         if self._rows_CD is None:
-            found = []
-            for at, relation in enumerate(self.ids.tolist()):  # as the scores of true entities are computed
-                one = self.scorers[0 if len(self.scorers) == 1 else at]
-                assert isinstance(one, RelationScorer), "models that score by number are asked for all at once"
-                query_QD = one.queries(Side.RHS, lhs_QD, torch.full((len(lhs_QD),), relation) if one.dynamic else None)
-                found.append(one.comparator.pbg_true_scores(query_QD, one.candidates(Side.RHS, rhs_QD)))
-            return torch.stack(found, dim=1)
+            return self._scores_of_pairs(lhs_QD, rhs_QD)
         fixed_QD, acted_QD = (rhs_QD, lhs_QD) if scorer.dynamic else (lhs_QD, rhs_QD)
         query_1QD = check_finite(_query(scorer, fixed_QD, acted_QD)).unsqueeze(0)
         rows_1CD = self._rows_CD.unsqueeze(0)
@@ -95,6 +90,19 @@ class CompetingRelations:
         if bad is not None:
             scores_1QC[bad] = torch.nan
         return scores_1QC[0]
+
+    def _scores_of_pairs(self, lhs_QD: Tensor, rhs_QD: Tensor) -> Tensor:
+        """Return the scores (Q, C) as those of true entities are computed, of some relations at a time."""
+        found, num_pairs, is_dynamic = [], len(lhs_QD), self.scorers[0].dynamic
+        step = sizes_on(lhs_QD.device).rows(len(self.ids), lhs_QD.numel()) if is_dynamic else 1
+        for at, ids in enumerate(torch.split(torch.from_numpy(self.ids), step)):
+            one = self.scorers[0 if is_dynamic else at]
+            assert isinstance(one, RelationScorer), "models that score by number are asked for all at once"
+            relation_P = ids.repeat_interleave(num_pairs) if is_dynamic else None
+            query_PD = one.queries(Side.RHS, lhs_QD.repeat(len(ids), 1), relation_P)
+            candidate_PD = one.candidates(Side.RHS, rhs_QD).repeat(len(ids), 1)
+            found.append(one.comparator.pbg_true_scores(query_PD, candidate_PD))
+        return torch.cat(found).view(-1, num_pairs).t().contiguous()
 
 
 def _query(scorer: RelationScorer, fixed_QD: Tensor, acted_QD: Tensor) -> Tensor:
@@ -121,7 +129,13 @@ class RelationCandidates:
     ids: np.ndarray  # int64, ascending: of the relations that may compete
     auc: AucSampling
     seed: int
+    device: torch.device  # of vectors
     _of_types: dict[tuple[str, str], CompetingRelations] = field(factory=dict, init=False)
+
+    @property
+    def edges_per_block(self) -> int:
+        """How many edges are scored together; changes no number of our own models."""
+        return EDGES_PER_BLOCK if isinstance(self.scorers[0], ScorerRelation) else sizes_on(self.device).related_edges
 
     def split(self, rel_E: np.ndarray) -> Iterator[tuple[CompetingRelations, np.ndarray]]:
         """Yield the candidates of some edges' relations, and which edges they are, for each pair of entity types."""
@@ -153,9 +167,9 @@ class HiddenRelations:
         Raises:
             UnrankableError: a score is not a number, or vectors cannot be prepared.
         """
-        for first in range(0, len(self.rel_E), EDGES_PER_BLOCK):
-            for competing, of_types in candidates.split(self.rel_E[first : first + EDGES_PER_BLOCK]):
-                step = max(CELLS_AT_A_TIME // len(competing.ids), 1)
+        for first in range(0, len(self.rel_E), candidates.edges_per_block):
+            for competing, of_types in candidates.split(self.rel_E[first : first + candidates.edges_per_block]):
+                step = max(sizes_on(candidates.device).related_cells // len(competing.ids), 1)
                 for start in range(0, len(of_types), step):
                     edges = first + of_types[start : start + step]
                     self._count(competing, candidates, edges, tally, torch.from_numpy(position_E[edges]))
@@ -214,7 +228,7 @@ class HiddenRelations:
         try:
             scores_QC = competing.scores(lhs_QD, rhs_QD, time_Q)
         except UnrankableRowsError as error:
-            where = self.label(int(edges[error.rows[0]]))
+            where = self.label(int(edges[error.rows[0] % len(edges)]))  # they are repeated for each relation
             expected = f"expected {error.expected}, got {error.found} after the operator of a relation"
             raise UnrankableError(f"{where}: {expected}; {refused}") from error
         if bool(torch.isnan(scores_QC.sum())) and bool(torch.isnan(scores_QC).any()):  # a sum takes less time

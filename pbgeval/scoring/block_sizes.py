@@ -24,6 +24,8 @@ class BlockSizes:
     pairs: int  # scored pair by pair
     compared_pairs: int  # where pairs come again
     decided_pairs: int  # for exact ranks
+    related_edges: int  # whose relations are ranked together
+    related_cells: int  # of their scores, at most
     keys: int  # prepared together
     true_scores: int
     prepared_rows: int  # candidates, for exact ranks, in float64
@@ -52,6 +54,8 @@ CPU = BlockSizes(
     pairs=1 << 11,
     compared_pairs=1 << 14,
     decided_pairs=1 << 12,
+    related_edges=1 << 11,
+    related_cells=1 << 22,
     keys=4096,
     true_scores=8192,
     prepared_rows=2048,
@@ -75,6 +79,8 @@ GPU = BlockSizes(
     pairs=1 << 20,
     compared_pairs=1 << 20,
     decided_pairs=1 << 20,
+    related_edges=1 << 16,
+    related_cells=1 << 26,
     keys=1 << 16,
     true_scores=1 << 16,
     prepared_rows=1 << 16,

@@ -115,7 +115,7 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     num_relations = context.inputs.num_relations
     ids = np.arange(num_relations) if sets.observed is None else distinct(sets.observed[Side.RHS] // sets.num_entities)
     scorers = [relation.scorer for relation in context.settings.relations]
-    return RelationCandidates(scorers, ids, context.work.protocol.relation_auc, context.settings.seed)
+    return RelationCandidates(scorers, ids, context.work.protocol.relation_auc, context.settings.seed, context.device)
 
 
 _Places: TypeAlias = tuple[tuple[str, int], tuple[str, int]]  # type and partition at both ends of some edges

@@ -18,7 +18,7 @@ import torch
 from attrs import frozen
 
 from pbgeval.ranking import auc_sampling
-from pbgeval.scoring import device_exact
+from pbgeval.scoring import device_exact, true_scores
 from pbgeval.scoring.block_sizes import CPU
 from pbgeval.scoring.self_check import check_kernels
 from tests.kit.case import TinyCase
@@ -46,7 +46,8 @@ LARGE_GRAPH: dict[str, Any] = {
     "batch_size": 10_000,
 }
 FILTER, EXACT_AUC, NO_AUC = "filter_paths=edges", "exact", "metrics=rank"
-L1 = "l1"  # the comparator
+L1, COS = "l1", "cos"  # comparators
+RELATIONS = "relation_prediction=True"
 IN_TIME, LOSS = "time_window=1", "compute_loss=True"
 
 pytestmark = pytest.mark.slow
@@ -80,6 +81,8 @@ def asked(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 36, 1 << 36))  # room for all queries
     with PretendDevice():
         check_kernels(DEVICE, exact=True)  # once in a process: it is no part of a path
+        for number in range(1, 64):  # likewise
+            true_scores._multipliers(number, DEVICE)
     vars(kernels).update(dict.fromkeys(vars(kernels), 0))
     monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)
     with Launches() as counts:
@@ -114,6 +117,8 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=all", FILTER, IN_TIME): (161, 5),
     ("candidates=all", FILTER, IN_TIME, "precision=exact"): (289, 15),
     ("candidates=all", FILTER, "save_topk=10"): (229, 11),
+    ("candidates=partition", FILTER, RELATIONS): (260, 45),
+    ("candidates=partition", FILTER, RELATIONS, COS): (332, 53),
     ("candidates=partition", FILTER, LOSS): (178, 27),
     ("candidates=sampled", FILTER, LOSS): (172, 25),
     ("candidates=partition", FILTER, EXACT_AUC): (138, 8),
@@ -125,8 +130,8 @@ def test_a_path_launches_and_waits_no_more_often_than_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
 ) -> None:
     """Nor does it call a matrix product of torch, whose bits depend on the shape."""
-    given = [of for of in overrides if of not in (EXACT_AUC, L1)]
-    graph = GRAPH | ({"comparator": L1} if L1 in overrides else {})
+    given = [of for of in overrides if of not in (EXACT_AUC, L1, COS)]
+    graph = GRAPH | {"comparator": next((of for of in (L1, COS) if of in overrides), "dot")}
 
     found = asked(tmp_path, monkeypatch, NUM_EDGES, *given, exact_auc=EXACT_AUC in overrides, graph=graph)
 
@@ -151,13 +156,14 @@ def test_a_large_bucket_of_sampled_candidates_takes_few_passes(tmp_path: Path, m
     assert found.synchronisations <= 56
 
 
-@pytest.mark.parametrize("candidates", ["sampled", "partition", "all"])
+@pytest.mark.parametrize(
+    "overrides", [("candidates=sampled",), ("candidates=partition", RELATIONS), ("candidates=all",)], ids=" ".join
+)
 def test_more_edges_of_a_bucket_are_launched_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
 ) -> None:
     few, many = (
-        asked(tmp_path, monkeypatch, num_edges, f"candidates={candidates}", exact_auc=False)
-        for num_edges in (NUM_EDGES, 2 * NUM_EDGES)
+        asked(tmp_path, monkeypatch, num_edges, *overrides, exact_auc=False) for num_edges in (NUM_EDGES, 2 * NUM_EDGES)
     )
 
     assert (many.launches, many.synchronisations) == (few.launches, few.synchronisations)
