@@ -20,7 +20,7 @@ from pbgeval.ranking import counting
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring import device_scores, self_check
-from pbgeval.scoring.comparators import COMPARATORS, Comparator
+from pbgeval.scoring.comparators import COMPARATORS, L1, Comparator
 from pbgeval.scoring.true_scores import row_hashes
 
 CPU = torch.device("cpu")
@@ -37,6 +37,7 @@ def checks(device: torch.device, smoke: bool) -> dict[str, Check]:
         for bias in (False, True):
             if Comparator(name, bias).is_inner_product:
                 found[f"tiles = general, {name}, bias {bias}"] = partial(_tiles_are_general, device, name, bias, smoke)
+    found |= {f"tiles = pairs = CPU, {name}": partial(_sums, device, name, smoke) for name in ("l1", "complex_l1")}
     found["tiles within the rounding bound"] = partial(_rounding, device, smoke)
     for comparator, operator in (("dot", "complex_diagonal"), ("squared_l2", "translation"), ("l2", "linear")):
         for policy in (CandidatePolicy.SAMPLED, CandidatePolicy.PARTITION):
@@ -125,6 +126,26 @@ def _tiles_are_general(device: torch.device, name: str, bias: bool, smoke: bool)
         assert torch.equal(expected.better_Q, better_Q), f"better, {sizes}"
         assert torch.equal(expected.tied_Q, tied_Q), f"tied, {sizes}"
     return {"sizes": sizes}
+
+
+def _sums(device: torch.device, name: str, smoke: bool) -> dict[str, Any]:
+    """Sums over columns have the bits of the CPU, also where squares are subnormal or overflow."""
+    num_queries, num_candidates, dimension = (20, 70, 22) if smoke else (700, 5000, 202)
+    comparator = COMPARATORS[name]
+    assert isinstance(comparator, L1), "a sum over columns"
+    distance = comparator.distance
+    for dtype in (torch.float32, torch.float64):
+        query_QD = gpu_graph.normal((num_queries, dimension), 7).to(dtype)
+        query_QD *= torch.tensor([1.0, 2.0**-70, 2.0**64, 2.0**123], dtype=dtype).repeat(num_queries // 4)[:, None]
+        candidate_CD = gpu_graph.normal((num_candidates, dimension), 8).to(dtype)
+        expected_QC = distance(query_QD[None], candidate_CD[None])[0]
+        query_QD, candidate_CD = query_QD.to(device), candidate_CD.to(device)
+        every_Q = torch.arange(num_queries, device=device)
+        found_QC = device_scores.scores(query_QD[None], candidate_CD[None], distance.name)[0].cpu()
+        found_Q = device_scores.pairs(query_QD, every_Q, candidate_CD, every_Q, distance.name).cpu()
+        assert torch.equal(found_QC, expected_QC), f"{dtype}: tiles have other bits than the CPU"
+        assert torch.equal(found_Q, expected_QC.diagonal()), f"{dtype}: pairs have other bits than the CPU"
+    return {"sizes": (num_queries, num_candidates, dimension)}
 
 
 def _rounding(device: torch.device, smoke: bool) -> dict[str, Any]:
