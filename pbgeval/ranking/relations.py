@@ -33,6 +33,7 @@ from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError, check_finite
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import EdgeScorer, RelationScorer
+from pbgeval.storage.transfers import sent
 
 EDGES_PER_BLOCK = 1 << 11  # scored together by a user's model, which may round otherwise in another company
 
@@ -184,12 +185,13 @@ class HiddenRelations:
     ) -> None:
         scores_QC = self._scores(competing, edges)
         device = scores_QC.device
-        own_Q = torch.from_numpy(positions(competing.ids, self.rel_E[edges])).to(device)
+        own_Q = sent(torch.from_numpy(positions(competing.ids, self.rel_E[edges])), device)
         true_Q = scores_QC.gather(1, own_Q.unsqueeze(1)).squeeze(1)
         left_out = [self._known_cells(known, competing, edges, device) for known in self.filters]
         counts = count(scores_QC, true_Q, own_Q=own_Q, known=left_out[0] if left_out else None)
         for in_time in left_out[1:]:
-            query, column = (of[in_time[1] != own_Q[in_time[0]]] for of in in_time)
+            others = (in_time[1] != own_Q[in_time[0]]).nonzero().squeeze(1)
+            query, column = (of[others] for of in in_time)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, column], query, true_Q, true_Q))
         tally.add_queries(position_Q, counts)
         auc = candidates.auc
@@ -200,9 +202,9 @@ class HiddenRelations:
         else:
             kept_Q = auc.true_is_kept(words_QD)
             compared = auc.cells(words_QD, len(competing.ids))
-        tally.add_true_scores(true_Q[kept_Q.to(device)], position_Q[kept_Q])
-        query, column = (of.to(device) for of in compared)
-        others = column != own_Q[query]
+        tally.add_true_scores(true_Q[sent(kept_Q, device)], position_Q[kept_Q])
+        query, column = (sent(of, device) for of in compared)
+        others = (column != own_Q[query]).nonzero().squeeze(1)
         query, column = query[others], column[others]
         is_known = None
         if left_out:
@@ -218,7 +220,7 @@ class HiddenRelations:
         answers = known.of(edges)
         column_P = positions(competing.ids, answers.entity_id_P)
         query_P, column_P = answers.key_P[column_P >= 0], column_P[column_P >= 0]
-        return torch.from_numpy(query_P).to(device), torch.from_numpy(column_P).to(device)
+        return sent(torch.from_numpy(query_P), device), sent(torch.from_numpy(column_P), device)
 
     def _scores(self, competing: CompetingRelations, edges: np.ndarray) -> Tensor:
         """Return the scores (Q, C) of some edges with all candidates, none of them NaN."""

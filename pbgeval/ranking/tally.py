@@ -16,6 +16,7 @@ from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.groups import ScorePool, share_of, sortable_int32, with_clusters
 from pbgeval.stats.ranks import QueryCounts
+from pbgeval.storage.transfers import sent
 
 
 @frozen(eq=False)
@@ -109,10 +110,10 @@ class LossFold:
             real_QC = real_QC.masked_fill(excluded, -torch.inf)
         else:
             real_QC = real_QC.clone() if real_QC is scores_QC else real_QC
-            real_QC[excluded[0].to(real_QC.device), excluded[1].to(real_QC.device)] = -torch.inf
+            real_QC[sent(excluded[0], real_QC.device), sent(excluded[1], real_QC.device)] = -torch.inf
         self._state_Q = self._loss.fold(self._state_Q, self._true_Q, real_QC, self._margin)
 
     def finish(self, list_length_Q: Tensor, weight_Q: Tensor) -> Tensor:
         """Return each query's loss times its weight, float64 (Q,)."""
         loss_Q = self._loss.finish(self._state_Q, self._true_Q, list_length_Q.double())
-        return loss_Q * weight_Q.to(loss_Q.device)
+        return loss_Q * sent(weight_Q, loss_Q.device)

@@ -117,10 +117,10 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=all", FILTER, IN_TIME): (161, 5),
     ("candidates=all", FILTER, IN_TIME, "precision=exact"): (289, 15),
     ("candidates=all", FILTER, "save_topk=10"): (229, 11),
-    ("candidates=partition", FILTER, RELATIONS): (260, 45),
-    ("candidates=partition", FILTER, RELATIONS, COS): (332, 53),
-    ("candidates=partition", FILTER, LOSS): (178, 27),
-    ("candidates=sampled", FILTER, LOSS): (172, 25),
+    ("candidates=partition", FILTER, RELATIONS): (252, 19),
+    ("candidates=partition", FILTER, RELATIONS, COS): (325, 28),
+    ("candidates=partition", FILTER, LOSS): (170, 4),
+    ("candidates=sampled", FILTER, LOSS): (110, 2),
     ("candidates=partition", FILTER, EXACT_AUC): (138, 8),
 }
 
