@@ -86,7 +86,7 @@ def test_an_observer_of_a_module_beside_the_program_reaches_the_workers(case: Ti
     assert [(case.root / f"started_{rank}").exists() for rank in range(2)] == [True, True]
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "expected"),
     [

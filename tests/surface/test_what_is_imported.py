@@ -54,13 +54,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        *("metrics", "inspect edges", "inspect checkpoint", "report a", "report a --format md", "compare a b"),
-        *("compare a b --format html", "--help-config"),
+        *("inspect checkpoint", "report a", "compare a b --format html", "--help-config"),
         *(
             pytest.param(further, marks=pytest.mark.slow)
             for further in (
-                *("metrics hits@10", "inspect edges/edges_0_0.h5", "inspect entity"),
-                *("report a --format latex", "compare a b --format json"),
+                *("metrics", "metrics hits@10", "inspect edges", "inspect edges/edges_0_0.h5", "inspect entity"),
+                *("report a --format md", "report a --format latex", "compare a b", "compare a b --format json"),
             )
         ),
     ],
