@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -113,8 +114,7 @@ class TestAModuleWithUnlikeSides(ScorerContract):
         return edge_scorer(TransE().eval(), num_entities=31, num_relations=2)
 
     def score(self, lhs: int, rel: int, rhs: int) -> float:
-        module = TransE()
-        of_entities, of_relations = (table.weight.detach().double().numpy() for table in (module.of_e, module.of_r))
+        of_entities, of_relations = tables_of_transe()
         return -math.dist(of_entities[lhs] + of_relations[rel], of_entities[rhs]) - 0.25 * lhs
 
 
@@ -127,6 +127,12 @@ class TransE(torch.nn.Module):
 
     def forward(self, lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
         return self.dropout(-(self.of_e(lhs) + self.of_r(rel) - self.of_e(rhs)).square().sum(-1).sqrt() - 0.25 * lhs)
+
+
+@functools.cache
+def tables_of_transe() -> list[np.ndarray]:
+    module = TransE()
+    return [table.weight.detach().double().numpy() for table in (module.of_e, module.of_r)]
 
 
 class TestOneEntity(ScorerContract):

@@ -13,8 +13,11 @@ from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.draws import HOST, DrawStream, fractions
 from pbgeval.scoring import device_lists
 from pbgeval.scoring.device_lists import EXCLUDED, IN_TIME, KNOWN, KnownEntities
+from tests.examples import crossed, examples
 
-IN_ONE_TEST = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+IN_ONE_TEST = settings(
+    max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 ENTITIES = st.integers(0, 5) | st.sampled_from([1 << 31, (1 << 40) - 1])
 
 
@@ -89,10 +92,10 @@ def test_marks_are_those_of_a_loop(kernel_device, data):
     assert torch.equal(found.number_4Q[:3].long(), torch.stack([of.sum(1) for of in counted]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("num_filters", [0, 1, 2])
-@pytest.mark.parametrize("reads_own", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 20, 130)])
+@pytest.mark.parametrize(
+    ("reads_own", "num_filters", "dtype"), crossed([False, True], [0, 1, 2], [torch.float32, torch.float64], quick=2)
+)
 def test_scores_are_counted_by_their_marks(kernel_device, shape, reads_own, num_filters, dtype):
     num_lists, num_queries, num_columns = shape
     num_rows, generator = num_lists * num_queries, torch.Generator().manual_seed(num_filters)
