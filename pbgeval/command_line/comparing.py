@@ -106,6 +106,7 @@ def compare(
         refuse_given(given, "--queries")
     with options_in_place_of(_OPTIONS):
         found = _moved(runs, asked) if queries else _compared(runs, asked)
+    _warn_of(runs)
     if output is None and form == "text":
         console_of().print(found)  # as wide as the terminal
         return
@@ -127,6 +128,17 @@ def _compared(runs: Sequence[str], asked: Asked) -> Comparison | ManyRuns:
         return compare_two(given[0][1], given[1][1], asked)
     names = [name or own for (name, _), own in zip(given, names_of([folder for _, folder in given]), strict=True)]
     return compare_groups(grouped((name, folder) for name, (_, folder) in zip(names, given, strict=True)), asked)
+
+
+def _warn_of(runs: Sequence[str]) -> None:
+    """Print the warnings of the runs."""
+    from pbgeval.report.conditions import warnings_of_runs
+    from pbgeval.report.console import ConsoleObserver
+    from pbgeval.results.result import Result
+
+    folders = [folder for _, folder in map(_name_and_folder, runs)]
+    for warning in warnings_of_runs((str(folder), Result.read(folder).document) for folder in folders):
+        ConsoleObserver().warn(warning)
 
 
 def _moved(runs: Sequence[str], asked: Asked) -> QueryPage:

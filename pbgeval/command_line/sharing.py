@@ -36,7 +36,7 @@ def publish(
 
     Writes .eval_results/TASK.yaml and evaluation.md, a section for the model card. Uploads nothing.
     """
-    from pbgeval.report.conditions import cautions_of
+    from pbgeval.report.conditions import cautions_of, warnings_of
     from pbgeval.report.console import ConsoleObserver
     from pbgeval.report.page import publish as write
     from pbgeval.results.result import Result
@@ -44,7 +44,7 @@ def publish(
     report = Result.read(result)
     for path in write(report, output, dataset, task=task, metric=metric, source=source):
         print(printable(str(path)))
-    if caution := cautions_of(report.document):
+    for caution in filter(None, [cautions_of(report.document), *warnings_of(report.document)]):
         ConsoleObserver().warn(f"{result}: {caution}")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pbgeval.metrics.student import LEVEL
+from pbgeval.notation import grouped
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.results.result import is_part_of_edges
 from pbgeval.storage.left_out import num_left_out
@@ -71,6 +72,17 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
 def num_trained_on(document: Mapping[str, Any]) -> int:
     """Return how many evaluated edges are of paths that the checkpoint was trained on."""
     return sum(of["num_edges"] for of in document.get("edge_paths") or () if of.get("trained_on"))
+
+
+def warnings_of_runs(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Return the warnings of some results, given with their names: each once, after the runs that it holds for."""
+    named = list(runs)
+    names_of = grouped((warning, name) for name, document in named for warning in warnings_of(document))
+    everyone = "both runs" if len(named) == 2 else "all runs"
+    return [
+        f"{everyone if len(names) == len(named) else ', '.join(names)}: {warning}"
+        for warning, names in names_of.items()
+    ]
 
 
 def is_much_tied(document: Mapping[str, Any]) -> bool:

@@ -47,7 +47,7 @@ from pbgeval.report.figures import (
 )
 from pbgeval.report.rendering import render, save, templates
 from pbgeval.report.report import Report
-from pbgeval.report.summary import sentence_of
+from pbgeval.report.summary import doubts_of, sentence_of
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.results.output import PAGE, refuse_others
@@ -466,18 +466,34 @@ def publish(
     table = final_table(report.document)
     ends = ends_of(report.document["intervals"].get(key))
     interval = f"{interval_name(report.document)} {' to '.join(ends)}".replace("\u00a0", " ") if ends else ""
-    caution = cautions_of(report.document)
+    caution, warnings = cautions_of(report.document), warnings_of(report.document)
     entry: dict[str, object] = {
         "dataset": {"id": dataset, "task_id": task},
         "value": figures[key],
         **({"date": report.run["started"][:10]} if "started" in report.run else {}),
         **({} if source is None else {"source": {"url": source, "name": "pbgeval result"}}),
         "notes": "; ".join(
-            filter(None, [f"{key}: {title}", interval, caution, f"digest {report.document['provenance']['digest']}"])
+            filter(
+                None,
+                [
+                    f"{key}: {title}",
+                    interval,
+                    caution,
+                    *doubts_of(report.document),
+                    f"digest {report.document['provenance']['digest']}",
+                ],
+            )
         ),
     }
     notes = [table.note, f"{key}: {interval}." if interval else "", f"{capital(caution)}." if caution else ""]
-    parts = ["## Evaluation", f"{capital(title)}. {MARK}", to_markdown(table), *map(escape_markdown, notes)]
+    parts = [
+        "## Evaluation",
+        f"{capital(title)}. {MARK}",
+        escape_markdown(sentence_of(report.document)),
+        to_markdown(table),
+        *map(escape_markdown, notes),
+        "\n".join(f"- Warning: {escape_markdown(warning)}." for warning in warnings),
+    ]
     texts = {
         folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}",
         folder / CARD: "\n\n".join(filter(None, parts)) + "\n",

@@ -43,7 +43,7 @@ def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def sentence_of(document: Mapping[str, Any]) -> str:
     """Return a finished result in one sentence: its headline, how its sides differ, what to distrust."""
-    return "; ".join([_headline(document), *_sides(document), *_doubts(document)]) + "."
+    return "; ".join([_headline(document), *_sides(document), *doubts_of(document), *_kind_of(document)]) + "."
 
 
 def _headline(document: Mapping[str, Any]) -> str:
@@ -78,7 +78,7 @@ def _sides(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{easy}s are easier than {hard}s ({mrr[easy]:.3g} and {mrr[hard]:.3g})"
 
 
-def _doubts(document: Mapping[str, Any]) -> Iterator[str]:
+def doubts_of(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield why the headline may not be what it seems; the warnings say more."""
     edges = document.get("edge_diagnostics") or {}
     if trained := num_trained_on(document):
@@ -89,6 +89,10 @@ def _doubts(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{leaked:,} edges are also training edges" if leaked > 1 else "1 edge is also a training edge"
     if unseen := edges.get("num_entities_unseen"):
         yield f"{unseen:,} entities were never trained" if unseen > 1 else "1 entity was never trained"
+
+
+def _kind_of(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what candidates are, where they are not all entities."""
     policies = {relation.get("candidates") for relation in settings_of(document).get("relations") or ()}
     if policies == {"sampled"}:
         yield "candidates were sampled"

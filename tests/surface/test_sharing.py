@@ -302,6 +302,25 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
     assert "| hits\\@10 |" in (tmp_path / "hub/evaluation.md").read_text()
 
 
+def test_warnings_of_a_result_are_published_and_stand_on_pages_that_compare_it(case: TinyCase, tmp_path: Path) -> None:
+    folder = evaluate(case, tmp_path / "leaks", "train_paths=edges")
+    shutil.copytree(folder, tmp_path / "copy")
+    warning = "2,006 of 2,006 evaluated edges are also in train_paths"
+
+    done = run_main("publish", "leaks", "--output", "hub", "--dataset", "a/b", cwd=tmp_path)
+    compared = run_main("compare", "leaks", "copy", "-o", "page.html", cwd=tmp_path)
+    named = run_main("compare", "one=leaks", "other=copy", "-o", "many.html", cwd=tmp_path)
+
+    [entry] = yaml.safe_load((tmp_path / "hub/.eval_results/default.yaml").read_text())
+    assert "; 2,006 edges are also training edges; digest " in entry["notes"]
+    card = (tmp_path / "hub/evaluation.md").read_text()
+    assert not lacking(card.replace("\\", ""), "2,006 edges are also training edges", f"- Warning: {warning}")
+    assert [f"{of}: {warning}" in done.err for of, done in (("leaks", done), ("both runs", compared))] == [True, True]
+    assert f"both runs: {warning}" in named.err
+    for page in ("page.html", "many.html"):
+        assert f"both runs: {warning}" in (tmp_path / page).read_text(encoding="utf-8").replace("\u00a0", " ")
+
+
 @pytest.mark.parametrize(
     ("overrides", "title", "interval"),
     [
