@@ -86,6 +86,32 @@ _MANY = 1_000_000  # degrees of freedom: errors of edges or chunks are of many
 
 
 @frozen
+class RankedLists:
+    """What held-out edges were ranked among."""
+
+    num_edges: int
+    candidates: float  # of a query, on average
+    mrr_by_chance: float
+
+    @classmethod
+    def of_visits(cls, visits: Sequence[VisitRecord]) -> RankedLists | None:
+        """Average over the visits of a pass; None where not all records of held-out edges have it."""
+        found = [
+            (visit.after.count, visit.details) for visit in visits if visit.after is not None and visit.after.count
+        ]
+        known = [
+            (count, of.candidates, of.mrr_by_chance)
+            for count, of in found
+            if of is not None and of.candidates is not None and of.mrr_by_chance is not None
+        ]
+        if not known or len(known) < len(found):
+            return None
+        num_edges = sum(count for count, _, _ in known)
+        candidates, by_chance = (sum(edges[0] * edges[at] for edges in known) / num_edges for at in (1, 2))
+        return cls(num_edges, candidates, by_chance)
+
+
+@frozen
 class PassRow:
     """One pass over all buckets: means over its held-out edges, None where nothing was measured."""
 
@@ -97,6 +123,7 @@ class PassRow:
     verdict: Verdict  # about buckets: decision 0017's
     num_diverged: int
     generalization_error: float | None = None  # standard error of training - after
+    lists: RankedLists | None = None  # None: records without them, as PBG's
     is_finished: bool = True  # False: a pass of our records that has not ended, or was interrupted
 
     @property
@@ -262,6 +289,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 details.verdict,
                 sum(visit.details is not None and visit.details.diverged for visit in visits),
                 _of_both({name: of.standard_error for name, of in details.generalization.items()}, metric, headline),
+                RankedLists.of_visits(visits),
                 is_finished=record is not None or not any(visit.details for visit in visits),
             )
         )

@@ -20,6 +20,7 @@ from torch import Tensor
 from pbgeval.cluster.resources import threads_put_back
 from pbgeval.errors import DataError, ScorerError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
+from pbgeval.metrics.distribution import CandidateGroups, expected_mean_reciprocal_rank
 from pbgeval.monitor.gap_test import MIN_TEETH
 from pbgeval.monitor.persistence import TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
 from pbgeval.monitor.records import PassKey, PbgFigures, VisitDetails, VisitRecord
@@ -178,6 +179,7 @@ class Measurement:
     phase: PhaseSums
     values: QueryValues  # in the order of `chunks_of_edges`
     chunk_E: np.ndarray
+    lists: CandidateGroups  # queries by number of candidates
 
 
 def measure(
@@ -216,7 +218,8 @@ def measure(
     phase = PhaseSums.from_stats(
         stats, ClusterSums.from_values(values, chunk_E), None if auc is None else auc.value, edges.num_edges
     )
-    return Measurement(phase, values, chunk_E)
+    candidates_Q = torch.cat([1 + num_competitors_Q for _, _, num_competitors_Q in counts.values()]).numpy()
+    return Measurement(phase, values, chunk_E, CandidateGroups.from_queries(candidates_Q))
 
 
 def _check_ids(schema: ModelSchema, edges: EdgeBlock, bucket: Bucket, tables: Tables) -> None:
@@ -402,6 +405,7 @@ class Visit:
     followed: Followed | None = None  # the same edges over the visits before
     stats: PbgFigures | None = field(default=None, init=False)
     sums: PassSums | None = field(default=None, init=False)  # None: not measured, or diverged
+    lists: CandidateGroups | None = field(default=None, init=False)  # of the held-out edges' queries; None: the same
     reason: str | None = field(default=None, init=False)  # why the model could not be ranked
     seconds: float = field(default=0.0, init=False)  # that measuring took
     _before: Measurement | None = field(default=None, init=False)
@@ -441,6 +445,7 @@ class Visit:
                 *(ClusterSums.from_values(of, after.chunk_E) for of in changes),
                 *[ClusterSums.zero()] * (3 - len(changes)),  # of edges that have not been followed for long
             ]
+            self.lists = after.lists
             self.sums = PassSums.from_visit(phases, clusters, protocol.headline)
             self.seconds += time.perf_counter() - begun
         self.finished(self)
@@ -468,7 +473,7 @@ class Visit:
     def record(self, index: int, worker: int) -> VisitRecord:
         """Return what is written of the visit."""
         seconds = round(self.seconds, 6)
-        if self.sums is None:
+        if self.sums is None or self.lists is None:
             details = VisitDetails(self.reason is not None, self.reason, worker, seconds=seconds)
             return VisitRecord(self.key, self.bucket, index, self.stats, None, None, details)
         with_loss = self.protocol.loss is not None
@@ -478,6 +483,8 @@ class Visit:
             seconds=seconds,
             cluster=self.sums.clusters[0].unit,
             num_clusters=self.sums.clusters[0].num_clusters,
+            candidates=self.lists.mean(self.lists.candidates_G),
+            mrr_by_chance=expected_mean_reciprocal_rank(self.lists),
             **self.sums.figures(self.protocol.headline, with_loss=with_loss),
         )
         return VisitRecord(self.key, self.bucket, index, self.stats, before, after, details)

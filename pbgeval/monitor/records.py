@@ -89,6 +89,8 @@ class VisitDetails:
     cluster: str = "edge"  # what the standard errors take for independent: edge or chunk
     num_clusters: int = 0
     seconds: float = 0.0  # that measuring took
+    candidates: float | None = None  # of a query of the held-out edges, on average
+    mrr_by_chance: float | None = None  # of their lists, H(n) / n each
 
 
 # What a pass says about overfitting to buckets (decision 0017)
@@ -209,7 +211,7 @@ _SHAPE = Keys(  # of the keys that are there; `_record_of` names those that are 
                     **dict.fromkeys(("before", "after"), _FIGURES),
                     **dict.fromkeys(("gap", "generalization"), _ESTIMATES),
                     "training": OrNull(_FIGURES),
-                    **dict.fromkeys(("lost", "level", "best_mrr"), OrNull(_FIGURE)),
+                    **dict.fromkeys(("lost", "level", "best_mrr", "candidates", "mrr_by_chance"), OrNull(_FIGURE)),
                     "best_pass": OrNull(COUNT),
                     "reason": OrNull(TEXT),
                     **dict.fromkeys(("cluster", "verdict"), TEXT),

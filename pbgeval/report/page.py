@@ -49,7 +49,7 @@ from pbgeval.report.rendering import render, save, templates
 from pbgeval.report.report import Report
 from pbgeval.report.summary import doubts_of, sentence_of
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
-from pbgeval.report.training import passes_of, training_tiles, verdicts_of
+from pbgeval.report.training import lists_told, passes_of, training_tiles, verdicts_of
 from pbgeval.results.output import PAGE, refuse_others
 from pbgeval.results.result import BUCKETS, METRICS, Result, histogram_rows, no_result
 from pbgeval.storage.row_files import find_ranks
@@ -218,7 +218,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
             "Training monitor",
             name,
             "Held-out edges during training",
-            [plural(finished, "epoch"), plural(len(curves.teeth), "bucket")],
+            [*filter(None, [plural(finished, "epoch"), plural(len(curves.teeth), "bucket"), lists_told(curves)])],
             training_tiles(curves),
             [evolve(section, shown=section.shown[1:])],  # the verdict stands above the figures
             Notice(verdict, _tone(curves)) if verdict else None,

@@ -18,6 +18,7 @@ from pbgeval.report.figures import (
     rounded,
 )
 from pbgeval.report.tables import DataTable, fitting, interval_line, without
+from pbgeval.storage.text import plural
 
 _VERDICT, _SHORT_VERDICT = "bucket overfitting", "overfits"  # a column on the page, and on the terminal
 _PASS_COLUMNS = ("epoch", "before", "after", "gap", "training", "generalization", "diverged", _VERDICT)
@@ -60,7 +61,7 @@ def _about_training_edges(curves: Curves) -> list[str]:
         f"{_fixed(last.training)} and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
     )
     if curves.overfits:
-        found = f"Overfitting to training edges: {since}."
+        found = f"Overfitting to training edges: {since}. Stop, and use the model of epoch {_pass_name(best)}."
     elif last.training is None or curves.training_improved is None:
         found = "Overfitting to training edges: not known, as training edges were not ranked."
     elif not curves.fall:
@@ -75,8 +76,19 @@ def _about_training_edges(curves: Curves) -> list[str]:
         lines.append(
             f"{metric} of training edges is {_fixed(last.training)}, that of held-out edges {_fixed(last.after)}: the "
             "model fits its training edges far better."
+            + (" Training on still helps; more regularization might, too." if not curves.fall else "")
         )
     return lines
+
+
+def lists_told(curves: Curves) -> str:
+    """Return how many held-out edges the last pass ranked among how many candidates, and the MRR by chance."""
+    lists = curves.last.lists
+    if lists is None:
+        return ""
+    candidates = float(f"{lists.candidates:.2g}")
+    told = f"{plural(lists.num_edges, 'held-out edge')}, about {candidates:,.0f} candidates each"
+    return f"{told}; by chance the MRR is {_fixed(lists.mrr_by_chance)}"
 
 
 def passes_of(curves: Curves) -> DataTable:
@@ -114,7 +126,7 @@ def training_table(curves: Curves) -> DataTable:
         columns=columns,
         rows=rows,
         whole_words=(_SHORT_VERDICT,),
-        note="\n".join(verdicts_of(curves)),
+        note="\n".join([*(f"{told}." for told in filter(None, [lists_told(curves)])), *verdicts_of(curves)]),
     )
 
 

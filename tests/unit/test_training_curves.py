@@ -13,7 +13,7 @@ from attrs import evolve
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import DataError
-from pbgeval.monitor.curves import Curves, PassRow, curves_of, read_curves
+from pbgeval.monitor.curves import Curves, PassRow, RankedLists, curves_of, read_curves
 from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.records import (
     PBG_NAMES,
@@ -28,8 +28,9 @@ from pbgeval.monitor.records import (
     VisitRecord,
 )
 from pbgeval.notation import Bucket
+from pbgeval.report.page import Source, page_of
 from pbgeval.report.tables import to_text
-from pbgeval.report.training import passes_of, training_table, training_tiles, verdicts_of
+from pbgeval.report.training import lists_told, passes_of, training_table, training_tiles, verdicts_of
 
 FIRST, SECOND = PassKey(0), PassKey(1)
 
@@ -81,6 +82,25 @@ def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
         "bucket_overfitting",
     )
     assert row.generalization == pytest.approx(0.7)
+
+
+def test_a_page_says_among_how_many_candidates_and_the_mrr_by_chance(tmp_path: Path) -> None:
+    source = torch.Generator().manual_seed(3)
+    schema = ModelSchema([MonitoredRelation("all", "all", "all", all_negs=True)], {"all": 1}, "dot")
+    monitor = Monitor(schema, tmp_path, eval_fraction=0.4)
+    held_out = monitor.split(torch.randint(40, (300, 3), generator=source) * torch.tensor([1, 0, 1]), (0, 0)).held_out
+    with monitor.watch(0, (0, 0), ModelTensors({("all", 0): torch.randn(40, 4, generator=source)})):
+        pass
+    monitor.end_pass(0)
+
+    curves = read_curves(tmp_path, "mrr", pytest.fail)
+
+    by_chance = sum(1 / rank for rank in range(1, 41)) / 40
+    assert curves.last.lists == RankedLists(len(held_out), 40.0, pytest.approx(by_chance, rel=1e-12))
+    told = f"{len(held_out)} held-out edges, about 40 candidates each; by chance the MRR is {by_chance:.4f}"
+    assert told in page_of(Source("monitor", None, curves)).tags
+    assert f"{told}." in training_table(curves).note
+    assert lists_told(evolve(curves, passes=(evolve(curves.last, lists=None),))) == ""  # PyTorch-BigGraph's records
 
 
 @pytest.mark.parametrize("pbg_semantics", [False, True])
@@ -173,7 +193,7 @@ def test_a_fall_beyond_the_errors_is_overfitting_where_training_edges_have_not_f
     assert told[:2] == [
         f"Best epoch: 2 (MRR {best}); now {now}.",
         "Overfitting to training edges: since the best epoch, MRR of training edges went from 0.5000 to 0.8000 and "
-        f"that of held-out edges from {best} to {now}.",
+        f"that of held-out edges from {best} to {now}. Stop, and use the model of epoch 2.",
     ]
     assert (overfits.is_bad, overfits.is_sound) == (True, False)
     assert curves_with(-after, [-of for of in rising], 0.001, "pos_rank").overfits, "lower is better"
@@ -210,7 +230,8 @@ def last_row(metric: str = "mrr", gap: float = 0.01, training: float = 0.65, err
 
 def test_a_fit_to_training_edges_is_said_before_all_else() -> None:
     told = (
-        "MRR of training edges is 0.6500, that of held-out edges 0.0700: the model fits its training edges far better."
+        "MRR of training edges is 0.6500, that of held-out edges 0.0700: the model fits its training edges far better. "
+        "Training on still helps; more regularization might, too."
     )
     no_bucket = "No bucket overfitting: held-out edges keep what they gain in a visit until the next one."
 
