@@ -64,14 +64,19 @@ class CompiledLoop:
     loop: Callable[..., Any]
     may_reorder: bool = False
     _compiled: Any = field(default=None, init=False)
+    _done_without: int = field(default=0, init=False)  # work of this process that adds up
 
-    def is_worth_compiling(self, amount: int, least: int) -> bool:
+    def is_worth_compiling(self, amount: int, least: int, *, adds_up: bool = False) -> bool:
         """Return whether numba is installed, and the loop has been called before or there is so much work for it.
 
         Args:
             amount: of work.
             least: that makes up for loading the loop.
+            adds_up: whether earlier amounts of this process count as well: many small ones are expected.
         """
+        if adds_up and self._compiled is None:
+            self._done_without += amount
+            amount = self._done_without
         return is_installed() and (self._compiled is not None or amount >= least)
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the loop takes and returns

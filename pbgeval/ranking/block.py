@@ -223,6 +223,7 @@ class ChunkLists:
     rel_BQ: Tensor | None  # None: relations are not dynamic
     shape: torch.Size  # (chunks, queries per chunk)
     begin_with_own: bool  # whether lists begin with the chunk's own entities
+    names_scores: bool  # whether the cells to read hold all scores that are asked for
 
     @property
     def num_chunks(self) -> int:
@@ -231,6 +232,10 @@ class ChunkLists:
     @property
     def num_queries(self) -> int:
         return self.shape.numel()
+
+    @property
+    def num_cells(self) -> int:
+        return self.num_queries * sum(self.ids[side].shape[1] for side in self.hidden)
 
 
 @frozen(eq=False)

@@ -85,8 +85,11 @@ def _tallied(
     chosen: dict[int, np.ndarray] = {}  # chunks of each group, where a sample has only some
     before = 0  # chunks of earlier groups: a sample numbers them through
     evaluated_E = torch.arange(edges.rel.numel()) if competition.rows_E is None else competition.rows_E
-    group_E = torch.zeros_like(edges.rel) if settings.dynamic else edges.rel
-    for index, rows_E in group_by_relation(group_E, evaluated_E).items():
+    if settings.dynamic:
+        of_groups = {0: evaluated_E} if evaluated_E.numel() else {}
+    else:
+        of_groups = group_by_relation(edges.rel, evaluated_E)
+    for index, rows_E in of_groups.items():
         relation = settings.relations[index]
         groups[index] = group = make_group(relation, rows_E, edges, origin, tables, competition)
         if competition.chunks is not None:

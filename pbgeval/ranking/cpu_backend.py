@@ -35,6 +35,11 @@ from pbgeval.stats.ranks import QueryCounts
 # small enough that arrays derived from the candidates need little memory.
 BYTES_PER_BLOCK = 1 << 24
 JIT_MIN_CELLS = 1 << 18  # cells in the smallest first block for which numba is imported
+# A block of chunks costs what so many cells do, at least: the calls of torch that one of the loops stands for.
+JIT_CELLS_PER_BLOCK = JIT_MIN_CELLS >> 9
+# Up to so many cells, a loop makes every score of a list in less time than torch takes for the calls; beyond, torch's
+# product of float64 is faster.
+MAX_CELLS_READ = 1 << 14
 MAX_OPEN = 1 << 18  # open cells that are listed for a block; does not change the results
 # Largest share of cells that a bfloat16 product may leave open: deciding one takes as long as hundreds of products.
 MAX_OPEN_SHARE = 2.0**-9
@@ -76,7 +81,7 @@ class CpuBackend(TorchBackend):
         return super().count(block) if counted is None else counted
 
     def _can_gather(self, lists: ChunkLists) -> bool:
-        """Return whether a loop can gather rows from the tables, and only counts and a few scores are requested."""
+        """Return whether a loop can gather rows from the tables, and counts and few scores are requested."""
         scorer, tables, comparator = lists.scorer, lists.tables.values(), self.comparator
         tensors = [
             *(table.embeddings_ND for table in tables),
@@ -84,7 +89,7 @@ class CpuBackend(TorchBackend):
         ]
         parameters = [value for by_name in scorer.parameters.values() for value in by_name.values()]
         lengths = [lists.ids[side].shape[1] for side in lists.hidden]
-        loop, is_exact = count_gathered, self.exact_comparator is not None
+        loop, is_exact, num_cells = count_gathered, self.exact_comparator is not None, lists.num_cells
         can_score = comparator.name == "dot"
         if is_exact:
             loop = count_gathered_exactly
@@ -92,7 +97,8 @@ class CpuBackend(TorchBackend):
                 scorer.dynamic or is_moved(scorer.operator, comparator.name)
             )
         return (
-            (not self.keeps_scores and lists.begin_with_own)
+            lists.begin_with_own
+            and (not self.keeps_scores or (is_exact and lists.names_scores and num_cells <= MAX_CELLS_READ))
             and (can_score and not comparator.bias and scorer.operator in OPERATORS)
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
             and max(lengths) <= counting.MAX_CANDIDATES
@@ -101,8 +107,8 @@ class CpuBackend(TorchBackend):
             and all(x.dtype is self.dtype for x in parameters)
             and (is_exact or self.dtype is torch.float32)
             and all(x.device.type == "cpu" and x.is_contiguous() for x in [*tensors, *parameters])
-            and lists.num_queries * sum(lengths) > 0
-            and loop.is_worth_compiling(lists.num_queries * sum(lengths), JIT_MIN_CELLS)
+            and num_cells > 0
+            and loop.is_worth_compiling(max(num_cells, JIT_CELLS_PER_BLOCK), JIT_MIN_CELLS, adds_up=True)
             and cpu_counting.product_is_callable()
         )
 

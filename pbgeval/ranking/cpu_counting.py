@@ -256,7 +256,7 @@ def _block_in_memory(scores_KC: Tensor) -> tuple[np.ndarray, int, int]:
 
 def by_row(cells: CellIndex | None, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray]:
     """Return where each row's cells start, and all columns by row, ascending; None: there are no cells."""
-    if cells is None:
+    if cells is None or not cells[0].numel():
         return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int64)
     row_P, column_P = (index.contiguous().numpy() for index in cells)
     code_P = row_P * num_columns + column_P

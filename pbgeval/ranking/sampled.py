@@ -96,7 +96,9 @@ def _answers_in_lists(
 # True entities and lists of candidates -> the cells where a candidate is the true entity again.
 #
 # Copies are excluded by entity id. Sorting each list finds them in almost linear time. Comparing every candidate with
-# every true entity of a chunk would cost a CPU as much as scoring them if lists are long.
+# every true entity of a chunk would cost a CPU as much as scoring them if lists are long; it is for small blocks.
+
+FEW_COMPARISONS = 1 << 12
 
 
 def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> CellIndex:
@@ -111,6 +113,12 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> Cel
             reported), else 0.
     """
     num_queries = true_BQ.shape[1]
+    if true_BQ.numel() * candidate_BC.shape[1] <= FEW_COMPARISONS:  # the calls below take longer
+        is_copy_BQC = candidate_BC.numpy()[:, None] == true_BQ.numpy()[:, :, None]
+        if num_batch:
+            is_copy_BQC[:, np.arange(num_queries), np.arange(num_queries)] = False
+        query, candidate = np.divmod(np.flatnonzero(is_copy_BQC), candidate_BC.shape[1])
+        return torch.from_numpy(query), torch.from_numpy(candidate)
     entries_BC = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
 
     # Find the entries whose value repeats in their chunk, by chunk and value. The low bits hold an entry's position.
@@ -334,9 +342,19 @@ class ChunkPart:
         """Whether each cell competes, bool."""
         if self.marks is not None:
             return self.marks.competes_QC
-        competes_QC = torch.ones((self.rows_BQ.numel(), self.ids_BC.shape[1]), dtype=torch.bool)
-        competes_QC[self.never_competing] = False
-        return competes_QC
+        query, candidate = (index.cpu().numpy() for index in self.never_competing)
+        competes_QC = np.ones((self.rows_BQ.numel(), self.ids_BC.shape[1]), bool)
+        competes_QC[query, candidate] = False
+        return torch.from_numpy(competes_QC)
+
+    @property
+    def competing(self) -> CellIndex:
+        """All competitors of the queries whose true scores are sampled, by query."""
+        competes_QC = self.competes_QC
+        if self.true_is_sampled_Q is not None:
+            competes_QC = competes_QC & self.true_is_sampled_Q.unsqueeze(1)
+        query_P, column_P = np.divmod(np.flatnonzero(competes_QC.numpy()), competes_QC.shape[1])
+        return torch.from_numpy(query_P), torch.from_numpy(column_P)
 
     @cached_property
     def never_competing(self) -> CellIndex:
@@ -578,7 +596,12 @@ def _marked(
 
 
 def _chunk_lists(
-    group: Group, block: ChunkBlock, true: Mapping[Side, Tensor], lists: Mapping[Side, CandidateList]
+    group: Group,
+    block: ChunkBlock,
+    true: Mapping[Side, Tensor],
+    lists: Mapping[Side, CandidateList],
+    *,
+    names_scores: bool,
 ) -> ChunkLists:
     """Return a block's lists in the form for a backend that gathers the rows itself."""
     return ChunkLists(
@@ -589,7 +612,55 @@ def _chunk_lists(
         rel_BQ=group.rel(block.rows_BQ),
         shape=block.rows_BQ.shape,
         begin_with_own=block.num_batch > 0,
+        names_scores=names_scores,
     )
+
+
+def backend_of(group: Group, settings: PassSettings) -> Backend:
+    """Return who counts the lists of a group's edges."""
+    keeps_scores, scorer = settings.loss is not None or settings.auc.exact, group.relation.scorer
+    device = group.tables[Side.LHS].device
+    return backend_for(scorer, device, group.relation.dtype, keeps_scores=keeps_scores, num_cells=0)
+
+
+def count_by_loop(
+    group: Group,
+    block: ChunkBlock,
+    true: Mapping[Side, Tensor],
+    lists: Mapping[Side, CandidateList],
+    settings: PassSettings,
+) -> dict[Side, tuple[ChunkPart, Scored]] | None:
+    """Count a block of chunks on every enabled side by a loop that gathers the rows; None: they must be prepared.
+
+    Args:
+        group: of the edges.
+        block: the chunks.
+        true: the entities of their edges, by side.
+        lists: by hidden side.
+        settings: the protocol.
+    """
+    backend, parts = backend_of(group, settings), {}
+
+    def cells_of(side: Side) -> ListCells:
+        whole = slice(0, block.rows_BQ.shape[0])
+        part = ChunkPart.select(group, block, side, true[side], lists[side], whole, settings)
+        if settings.auc.exact:  # each score is read by its cell
+            part = evolve(part, sampled=part.competing)
+        parts[side] = part
+        return ListCells(part.excluded, part.known, part.read[0], part.true_is_sampled_Q)
+
+    chunk_lists = _chunk_lists(group, block, true, lists, names_scores=settings.loss is None)
+    found = backend.count_lists(chunk_lists, cells_of)
+    if found is None:
+        return None
+    scored = {}
+    for hidden, counted in found.items():
+        part, in_time = parts[hidden], None
+        if backend.exact_comparator is not None:
+            signs = partial(_signs_by_id, part, backend.exact_comparator)
+            counted, in_time = _decided(part, counted, signs, backend.device)
+        scored[hidden] = part, _scored(part, counted, settings, in_time)
+    return scored
 
 
 def count_sampled(
@@ -601,31 +672,17 @@ def count_sampled(
     home: Home,
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
-    table, keeps_scores = group.tables[Side.LHS], settings.loss is not None or settings.auc.exact
-    true = {side: sent(block.of_edges(group.ids_E[side]).view(block.rows_BQ.shape), table.device) for side in ENDS}
+    device = group.tables[Side.LHS].device
+    true = {side: sent(block.of_edges(group.ids_E[side]).view(block.rows_BQ.shape), device) for side in ENDS}
     lists = {
-        side: make_list(group, block, side, true[side], settings, auc_words(side, table.device))
-        for side in settings.sides
+        side: make_list(group, block, side, true[side], settings, auc_words(side, device)) for side in settings.sides
     }
     num_chunks, num_queries = block.rows_BQ.shape
-    backend = backend_for(
-        group.relation.scorer, table.device, group.relation.dtype, keeps_scores=keeps_scores, num_cells=0
-    )
-    parts: dict[Side, ChunkPart] = {}
-
-    def cells_of(side: Side) -> ListCells:
-        whole = slice(0, num_chunks)
-        parts[side] = part = ChunkPart.select(group, block, side, true[side], lists[side], whole, settings)
-        return ListCells(part.excluded, part.known, part.read[0], part.true_is_sampled_Q)
-
-    found = backend.count_lists(_chunk_lists(group, block, true, lists), cells_of)
+    backend = backend_of(group, settings)
+    found = count_by_loop(group, block, true, lists, settings)
     if found is not None:
-        for hidden, counted in found.items():
-            part, in_time = parts[hidden], None
-            if backend.exact_comparator is not None:
-                signs = partial(_signs_by_id, part, backend.exact_comparator)
-                counted, in_time = _decided(part, counted, signs, backend.device)
-            _tally(part, tallies[hidden], home, _scored(part, counted, settings, in_time))
+        for hidden, (part, scored) in found.items():
+            _tally(part, tallies[hidden], home, scored)
         return
     step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
     for start in range(0, num_chunks, step):

@@ -177,7 +177,8 @@ class QueryCounts:
         """Read better, tied and competing of all competitors, of the known ones and, if counted, of those in time."""
         if len(counts_NQ) == 3:
             return cls.unfiltered(RankCounts(*counts_NQ))
-        return cls(*(RankCounts(*counts_3Q) for counts_3Q in torch.split(counts_NQ, 3)))
+        columns = counts_NQ.unbind()
+        return cls(*(RankCounts(*columns[first : first + 3]) for first in range(0, len(columns), 3)))
 
     def rows(self, *, filtered: bool = True) -> Tensor:
         """Return what `of_rows` reads; of all competitors alone unless `filtered`."""

@@ -207,8 +207,8 @@ class ClaimedUnits:
     results: _UnitResults
     progress: BucketProgress
     watch: Watch
-    _index: int = field(default=0, init=False)  # of the unit in hand
-    _mean_reciprocal_rank: float | None = field(default=None, init=False)  # of the unit in hand
+    _index: int = field(default=0, init=False)  # of the unit that was claimed last
+    _since: float = field(default=0.0, init=False)  # when this unit was claimed, or an earlier one was done
 
     @property
     def num_loads(self) -> int:
@@ -221,26 +221,23 @@ class ClaimedUnits:
         return self.results.relations
 
     def __iter__(self) -> Iterator[WorkUnit]:
-        """Claim units until none is left, or another worker has met a fault; the caller ranks each meanwhile."""
+        """Claim units until none is left, or another worker has met a fault.
+
+        Each is ranked meanwhile or later: it is done when what was found is added.
+        """
         context, journal, time_use = self.context, self.context.journal, self.context.time_use
         limit = context.inputs.config.max_memory_bytes
         claim_next = time_use.spent_on(QUEUE)(self.queue.claim_next)
         while (index := claim_next()) is not None:
-            unit, begun, self._index = self.queue.plan.units[index], time.perf_counter(), index
+            unit, self._since, self._index = self.queue.plan.units[index], time.perf_counter(), index
             with time_use.spent_on(WRITING):
                 journal.begin(unit_name(unit))
             with time_use.spent_on(COMPUTING):
                 yield unit
             if limit is not None:
                 check_held(limit, anonymous_bytes())
-            with time_use.spent_on(WRITING):
-                if journal.finish(unit_name(unit)):
-                    self.results.write()
             with time_use.spent_on(QUEUE):
                 self.watch.tick()
-                seconds = time.perf_counter() - begun
-                report = _unit_report(context, self.progress, unit, self._mean_reciprocal_rank, seconds)
-                context.work.observer.unit_finished(report)
                 if context.team.add("faults", 0):
                     return  # there will be no result
 
@@ -256,8 +253,17 @@ class ClaimedUnits:
         return tables
 
     def add(self, unit: WorkUnit, edges: UnitEdges, found: Mapping[Side, SideResult]) -> None:
-        """Add what was found about the queries of a unit."""
-        self._mean_reciprocal_rank = self.results.add(unit, edges.columns, found)
+        """Add what was found about the queries of a unit, which is done then."""
+        context, journal = self.context, self.context.journal
+        mean_reciprocal_rank = self.results.add(unit, edges.columns, found)
+        with context.time_use.spent_on(WRITING):
+            if journal.finish(unit_name(unit)):
+                self.results.write()
+        with context.time_use.spent_on(QUEUE):
+            now = time.perf_counter()
+            report = _unit_report(context, self.progress, unit, mean_reciprocal_rank, now - self._since)
+            self._since = now
+            context.work.observer.unit_finished(report)
 
     def group_classes(self) -> GroupClasses:
         """Return the classes of relations; every worker takes part."""

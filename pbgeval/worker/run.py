@@ -37,8 +37,9 @@ from pbgeval.inputs.model import paths_of_training
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.jit import announced_compiling
+from pbgeval.notation import WorkUnit
 from pbgeval.progress import Observer
-from pbgeval.ranking.bucket_pass import bucket_pass
+from pbgeval.ranking.unit_passes import UnitOfEdges, UnitPasses
 from pbgeval.results.document import ReportContext, make_result
 from pbgeval.results.result import Result
 from pbgeval.scoring.block_scorer import (
@@ -56,7 +57,7 @@ from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import plural
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_new
 from pbgeval.version import __version__
-from pbgeval.worker.buckets import claimed_units
+from pbgeval.worker.buckets import ClaimedUnits, UnitEdges, claimed_units
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import TimeUse, Work, WorkerContext, WorkSummary
 from pbgeval.worker.diagnostics import diagnose_edges
@@ -96,14 +97,7 @@ def do_work(work: Work, team: Team) -> Result | EvalError | None:
                     num_loads, classes = do_sweep(context, statistics, files)
                     continue
                 with claimed_units(context, statistics, files) as units:
-                    for unit in units:  # rows of a bucket that no other worker ranks
-                        edges = units.read_edges(unit)
-                        tables = units.load_partitions(unit)
-                        found = bucket_pass(
-                            edges.block, edges.origin, tables, context.settings, edges.competition, units.relations
-                        )
-                        units.add(unit, edges, found)
-                        del edges, tables, found  # before the next unit's are read: partitions may be dropped
+                    _rank_units(context, units)
                 num_loads, classes = units.num_loads, units.group_classes()
                 del units  # and the partitions that it holds
             files.finish(rounds.context)
@@ -113,6 +107,22 @@ def do_work(work: Work, team: Team) -> Result | EvalError | None:
             return kept.fault
         facts_of_workers = team.gather_objects(_facts(worker, summary))
         return _result(worker, statistics, summary, facts_of_workers) if team.rank_in_team == 0 else None
+
+
+def _rank_units(context: WorkerContext, units: ClaimedUnits) -> None:
+    """Rank the rows of buckets that this worker claims; no other worker ranks them."""
+    passes = UnitPasses[tuple[WorkUnit, UnitEdges]](context.settings, units.relations)
+
+    def rank(unit: WorkUnit) -> None:  # what it holds is dropped before the next unit's edges are read
+        edges = units.read_edges(unit)
+        part = UnitOfEdges(edges.block, edges.origin, units.load_partitions(unit), edges.competition)
+        for ranked, found in passes.rank((unit, edges), part):
+            units.add(*ranked, found)
+
+    for unit in units:
+        rank(unit)
+    for ranked, found in passes.finish():
+        units.add(*ranked, found)
 
 
 @define

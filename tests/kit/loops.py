@@ -15,8 +15,8 @@ def use_loops(patch: pytest.MonkeyPatch, on: bool, *loops: CompiledLoop) -> None
     assert is_installed(), "numba comes with the package"
     before = CompiledLoop.is_worth_compiling
 
-    def is_worth_compiling(self: CompiledLoop, amount: int, least: int) -> bool:
-        return on if self in loops or not loops else before(self, amount, least)
+    def is_worth_compiling(self: CompiledLoop, amount: int, least: int, *, adds_up: bool = False) -> bool:
+        return on if self in loops or not loops else before(self, amount, least, adds_up=adds_up)
 
     patch.setattr(CompiledLoop, "is_worth_compiling", is_worth_compiling)
 
