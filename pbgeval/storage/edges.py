@@ -276,11 +276,10 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None, *, w
         num_edges = rel.num_rows
         lhs, *others = (_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rhs", *times))
         columns = [lhs, rel, *others]
-        names = file.names()
-        has_weight = "weight" in names and file.find("weight") is not None
+        has_weight = file.has("weight") and file.find("weight") is not None
         if has_weight:
             _column(file, "weight", _NUMBERS, num_edges)
-        lhs_featurized, rhs_featurized = (_is_featurized(file, names, prefix, num_edges) for prefix in ("lhsd", "rhsd"))
+        lhs_featurized, rhs_featurized = (_is_featurized(file, prefix, num_edges) for prefix in ("lhsd", "rhsd"))
         has_more = of is not None or has_weight or lhs_featurized or rhs_featurized
         return BucketFile(
             path,
@@ -296,9 +295,9 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None, *, w
         )
 
 
-def _is_featurized(file: Hdf5File, names: Sequence[str], prefix: str, num_edges: int) -> bool:
+def _is_featurized(file: Hdf5File, prefix: str, num_edges: int) -> bool:
     offsets, data = f"{prefix}_offsets", f"{prefix}_data"
-    if all(name not in names or file.find(name) is None for name in (offsets, data)):
+    if all(not file.has(name) or file.find(name) is None for name in (offsets, data)):
         return False
     _column(file, offsets, _INTEGERS, num_edges + 1)
     _column(file, data, _INTEGERS)

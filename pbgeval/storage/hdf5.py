@@ -13,7 +13,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ import attrs
 import h5py
 import numpy as np
 
-from pbgeval.errors import StorageError, raise_first
+from pbgeval.errors import StorageError
 from pbgeval.storage.text import check_regular, listed, one_line
 from pbgeval.storage.writing import MAKE_ROOM, Check, new_file, output_faults, write_all
 
@@ -65,8 +65,8 @@ class Hdf5File:
 
     def attribute(self, name: str) -> object:
         """Return an attribute of the file, None where there is none."""
-        with _faults(f"{self.path}: attribute {name}"):
-            return self._file.attrs.get(name)
+        with _Faults(lambda: f"{self.path}: attribute {name}"):
+            return h5py.AttributeManager(self._file).get(name)  # `attrs` opens the root group first
 
     def check_format_version(self) -> None:
         """Refuse a file whose `format_version` is absent or not ours.
@@ -82,8 +82,13 @@ class Hdf5File:
 
     def names(self) -> list[str]:
         """Return the names in the root group."""
-        with _faults(f"{self.path}: root group"):
+        with _Faults(lambda: f"{self.path}: root group"):
             return sorted(self._file)
+
+    def has(self, name: str) -> bool:
+        """Tell whether anything in the root group has a name."""
+        with _Faults(lambda: f"{self.path}: {name}"):
+            return bool(self._file.id.links.exists(name.encode()))
 
     def find(self, name: str) -> Hdf5Dataset | None:
         """Return the dataset `name`, or None if there is none (a group does not count).
@@ -91,12 +96,12 @@ class Hdf5File:
         Raises:
             StorageError: a link is on the way to it, or rows of the dataset are not stored in the file.
         """
-        with _faults(f"{self.path}: dataset {name}"):
+        with _Faults(lambda: f"{self.path}: dataset {name}"):
             item = self._found(name)
         return self._checked(item, name) if isinstance(item, h5py.h5d.DatasetID) else None
 
     def _checked(self, item: h5py.h5d.DatasetID, name: str) -> Hdf5Dataset:
-        with _faults(f"{self.path}: dataset {name}"):
+        with _Faults(lambda: f"{self.path}: dataset {name}"):
             properties, kind = item.get_create_plist(), item.get_type()
             layout = properties.get_layout()
             dataset = Hdf5Dataset(
@@ -130,7 +135,7 @@ class Hdf5File:
             StorageError: as `find`, or there is a link in the group.
         """
         datasets: dict[str, Hdf5Dataset] = {}
-        with _faults(f"{self.path}: group {group}"):
+        with _Faults(lambda: f"{self.path}: group {group}"):
             found = self._found(group)
             if not isinstance(found, h5py.Group):
                 return None
@@ -140,7 +145,7 @@ class Hdf5File:
                 place, within = pending.pop()
                 for step in within:
                     path = f"{place}/{step}"
-                    self._refuse_link(within.get(step, getlink=True), path)
+                    self._refuse_link(within, step, path)
                     item = _opened(within, step)
                     if isinstance(item, h5py.Group):
                         if item.id not in seen:  # a hard link may lead back to a group above
@@ -154,16 +159,15 @@ class Hdf5File:
         """Return what has a name, None if nothing has."""
         item: Any = self._file
         for step in filter(None, name.split("/")):
-            link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
-            if link is None:
+            if not isinstance(item, h5py.Group) or not item.id.links.exists(step.encode()):
                 return None
-            self._refuse_link(link, name)
+            self._refuse_link(item, step, name)
             item = _opened(item, step)
         return item
 
-    def _refuse_link(self, link: object, name: str) -> None:
+    def _refuse_link(self, group: h5py.Group, step: str, name: str) -> None:
         """Refuse soft and external links, which HDF5 would follow to any file."""
-        if not isinstance(link, h5py.HardLink):
+        if group.id.links.get_info(step.encode()).type != h5py.h5l.TYPE_HARD:
             raise StorageError(f"{self.path}: {one_line(name)}: expected a dataset, found a link; {_COPY}")
 
 
@@ -207,14 +211,14 @@ class Hdf5Dataset:
 
     def attribute(self, name: str) -> object:
         """Return an attribute, None where there is none."""
-        with _faults(self._where):
+        with _Faults(lambda: self._where):
             return self._dataset.attrs.get(name)
 
     def read_into(self, rows: np.ndarray, start: int = 0) -> None:
         """Read as many rows as there is room for, from row `start` on, in the type of `rows`."""
         if rows.size:  # HDF5 refuses empty selections of some layouts
             which: Any = np.s_[start : start + len(rows)] if rows.ndim else ()
-            with _faults(f"{self._where}, rows {start} to {start + len(rows)}" if rows.ndim else self._where):
+            with _Faults(lambda: f"{self._where}, rows {start} to {start + len(rows)}" if rows.ndim else self._where):
                 self._dataset.read_direct(rows, which)
 
     def piece_offsets(self) -> tuple[int, ...] | None:
@@ -224,7 +228,7 @@ class Hdf5Dataset:
         num_pieces = -(-self.num_rows // self.rows_per_chunk)
         if num_pieces > _MAX_PIECES or self.num_filters:
             return None
-        with _faults(self._where):
+        with _Faults(lambda: self._where):
             pieces = [self._id.get_chunk_info(number) for number in range(num_pieces)]
         return tuple(piece.byte_offset for piece in sorted(pieces, key=lambda piece: int(piece.chunk_offset[0])))
 
@@ -238,7 +242,7 @@ class Hdf5Dataset:
         Raises:
             StorageError: see above.
         """
-        with _faults(self._where):
+        with _Faults(lambda: self._where):
             layout = properties.get_layout()
             is_plain = self.dtype.kind in "iuf" and kind.get_size() > 2  # bfloat16, for example, is converted
             if is_plain and kind != _type_in_files(self.dtype):
@@ -272,18 +276,15 @@ class Hdf5Dataset:
         size = int(self._dataset.file.id.get_filesize()) if stat is None else stat.st_size
         blocks = 0 if stat is None else stat.st_blocks  # some file systems do not count them
         on_disk = min(size, blocks * 512) if blocks else size
-        raise_first(
-            StorageError,
-            (
-                end > size,
-                f"{self._where}: expected a file of at least {end:,} bytes, found {size:,}; copy it or write it again",
-            ),
-            (
-                num_bytes > _MAX_PACKED * on_disk + _SMALL_BYTES,
+        if end > size:
+            raise StorageError(
+                f"{self._where}: expected a file of at least {end:,} bytes, found {size:,}; copy it or write it again"
+            )
+        if num_bytes > _MAX_PACKED * on_disk + _SMALL_BYTES:
+            raise StorageError(
                 f"{self._where}: {num_bytes:,} bytes of rows in a file that takes {on_disk:,} on the disk;"
-                " were they ever written?",
-            ),
-        )
+                " were they ever written?"
+            )
 
     @property
     def _where(self) -> str:
@@ -305,7 +306,7 @@ def open_hdf5(path: Path, stream: IO[bytes] | None = None) -> Iterator[Hdf5File]
     try:
         if stream is None:
             status = check_regular(path)
-        file = h5py.File(os.fspath(path), "r", locking=False) if stream is None else h5py.File(stream, "r")
+        file = h5py.File(_opened_to_read(path) if stream is None else stream, "r")
     except _ERRORS as error:
         fault = (
             _open_fault(status, error)
@@ -316,6 +317,19 @@ def open_hdf5(path: Path, stream: IO[bytes] | None = None) -> Iterator[Hdf5File]
         raise StorageError(f"{path}: {fault}") from error
     with file:
         yield Hdf5File(path, status, file)
+
+
+@cache
+def _access_to_read() -> h5py.h5p.PropFAID:
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    access.set_file_locking(False, False)
+    return access
+
+
+def _opened_to_read(path: Path) -> h5py.h5f.FileID:
+    """Open a file without a lock, as `h5py.File` does; that makes the properties anew for each."""
+    return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, _access_to_read())
 
 
 @attrs.frozen
@@ -427,16 +441,21 @@ class _SparseBytes(io.RawIOBase):
         return self.size
 
 
-@contextmanager
-def _faults(where: str) -> Iterator[None]:
-    """Turn what h5py raises while something is read into a `StorageError`; it says where: the file and what."""
-    try:
-        yield
-    except _ERRORS as error:
-        raise StorageError(
-            f"{where}: expected data that can be read, found: {one_line(error)};"
-            " the file is damaged or uses a filter that this h5py lacks: copy it or write it again"
-        ) from error
+@attrs.frozen
+class _Faults:
+    """Turns what h5py raises while something is read into a `StorageError`; it says where: the file and what."""
+
+    where: Callable[[], str]  # called only then: files are opened by the thousand
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, _ERRORS):
+            raise StorageError(
+                f"{self.where()}: expected data that can be read, found: {one_line(error)};"
+                " the file is damaged or uses a filter that this h5py lacks: copy it or write it again"
+            ) from error
 
 
 def _open_fault(status: os.stat_result | None, error: Exception) -> str:
