@@ -77,7 +77,7 @@ def _check_ids(
     label_of: Callable[[int], str],
 ) -> None:
     """Refuse ids that are not in 0..size - 1; names the first, and what has this size there."""
-    wrong_n = (id_n < 0) | (id_n >= size)
+    wrong_n = id_n.view(np.uint64) >= np.asarray(size, np.uint64)  # a negative number is a large one, too
     if wrong_n.any():
         at = int(np.flatnonzero(wrong_n)[0])
         stop, row = int(np.broadcast_to(size, id_n.shape)[at]), block.start + at
@@ -156,6 +156,9 @@ class EvaluatedRows:
         for _, start, stop in parts_of_file(file):
             if self.num_between(path_index, file.bucket, start, stop):
                 block = numberer.numbered(file, file.read(start, stop))
+                if self.sample is None and not self.restrictions.drops_edges:
+                    yield np.arange(start, stop), block
+                    continue
                 kept = self.positions(block, path_index, file.bucket, start)
                 yield start + kept, block if len(kept) == block.num_edges else block.select(kept)
 

@@ -210,7 +210,10 @@ class CodeCounts(KeyedSums):
 
     def of(self, codes: np.ndarray) -> np.ndarray:
         """Return the count of each code, int64, 0 where it does not occur."""
-        return np.asarray(np.append(self.counts, 0)[self._table.index_of(codes)])  # the last, at -1, is no code's
+        if not len(self.keys):
+            return np.zeros(len(codes), np.int64)
+        index = self._table.index_of(codes)
+        return np.where(index >= 0, self.counts[index], 0)
 
     @cached_property
     def _table(self) -> KeyTable:

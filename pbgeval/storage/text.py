@@ -456,6 +456,8 @@ def printable(text: str) -> str:
     """
     if len(text) > MAX_LETTERS:
         text = f"{text[: MAX_LETTERS - 500]} ... {text[-495:]}"
+    if text.isprintable():
+        return text
     return "".join(
         letter
         if letter.isprintable() or unicodedata.category(letter) == "Zs"
@@ -519,7 +521,7 @@ def without_secrets(text: str, *urls: str) -> str:
             values = (field.partition("=")[2] for field in query.split("&"))
             for secret in (f"?{query}", query, user, user[:-1].partition(":")[2], *values):
                 text = text.replace(secret, "") if len(secret) > 3 else text  # "" and "@" are no secrets
-    return re.sub(r"[^\s'\"]+", lambda found: _clean_word(found[0]), text)
+    return re.sub(r"[^\s'\"]+", lambda found: _clean_word(found[0]), text) if ":/" in text else text
 
 
 def _clean_word(word: str) -> str:

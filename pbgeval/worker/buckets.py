@@ -60,16 +60,13 @@ class BucketProgress:
     edges_of: Callable[[WorkUnit], int] = attrgetter("num_edges")  # how many of a unit are evaluated
     _num_units: Multiset[tuple[object, ...]] = field(init=False)
     _num_edges: Multiset[tuple[object, ...]] = field(init=False)
+    num_edges: int = field(init=False)  # all that will be evaluated
 
     def __attrs_post_init__(self) -> None:
         self._num_units, self._num_edges = Multiset(unit[:2] for unit in self.units), Multiset()
         for unit in self.units:
             self._num_edges[unit[:2]] += self.edges_of(unit)
-
-    @property
-    def num_edges(self) -> int:
-        """All that will be evaluated."""
-        return self._num_edges.total()
+        self.num_edges = self._num_edges.total()
 
     def running(self, unit: WorkUnit, mean_reciprocal_rank: float | None) -> tuple[int, float | None, float | None]:
         """Note the unit's mean; return the edges done by all workers, their mean, and half its 95% interval.

@@ -23,7 +23,7 @@ from pbgeval.results.document import RunStats, SideOfEdges
 from pbgeval.stats.cluster_sums import BY_EDGE, BY_KEY, GROUP_BITS, ClusterSums
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
-from pbgeval.stats.rank_types import RankType
+from pbgeval.stats.rank_types import RankType, doubled_rank
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.per_edge import PerEdgeFiles
@@ -141,8 +141,8 @@ class Record(RunStats):
         headline, times = self.headline_counts(counts), None
         if headline is counts.raw and headline.num_queries >= MAX_WAITING_QUERIES:  # they were added alone
             headline, times = headline.each_once()
-        reciprocal_Q = 2.0 / headline.doubled_rank(rank_type).double()
-        return float(reciprocal_Q.sum() if times is None else reciprocal_Q @ torch.from_numpy(times).double())
+        reciprocal_Q = 2.0 / doubled_rank(headline.better_Q.numpy(), headline.tied_Q.numpy(), rank_type)
+        return float(reciprocal_Q.sum() if times is None else reciprocal_Q @ times)
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of int64 (n,), for `add_packed`."""
