@@ -179,6 +179,7 @@ def counted(
     mixes = name in COPIES and any(on_device) and any(of.dim() for of in tensors if not isinstance(of, OnDevice))
     counts.operations[f"{name} of the host"] += goes or mixes
     counts.synchronisations[f"{name} of the host"] += (goes or mixes) and not is_asynchronous
+    counts.synchronisations[name] += name == "tolist" and any(on_device)
     is_copy = mixes and name == "copy_"
     counts.is_on_device = not is_copy and (any(on_device) or (target is not None and target.type == DEVICE.type))
     try:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pbgeval.notation import Side
 from pbgeval.ranking.counting import NO_CELLS, CellIndex
-from pbgeval.ranking.groups import largest, no_overflow
+from pbgeval.ranking.groups import Ends, no_overflow
 from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.exact import ExactComparator
@@ -24,7 +24,7 @@ from pbgeval.scoring.fast_products import PreparedRows
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import DuplicateRows, ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts
-from pbgeval.storage.transfers import sent
+from pbgeval.storage.transfers import sent, sent_together
 
 
 class NotANumberError(Exception):
@@ -68,9 +68,9 @@ class QueryRows:
         return torch.arange(self.num_queries, device=device) if self.each_own else sent(self.row_Q, device)
 
     @cached_property
-    def largest(self) -> Tensor:
-        """The largest magnitude, one number."""
-        return largest(self.rows_BKD)
+    def ends(self) -> Ends:
+        """The lowest and the highest number."""
+        return torch.aminmax(self.rows_BKD)
 
     @cached_property
     def prepared(self) -> PreparedRows:
@@ -96,9 +96,9 @@ class CandidateRows:
         return self.rows_BCD.flatten(0, 1)
 
     @cached_property
-    def largest(self) -> Tensor:
-        """The largest magnitude, one number."""
-        return largest(self.rows_BCD)
+    def ends(self) -> Ends:
+        """The lowest and the highest number."""
+        return torch.aminmax(self.rows_BCD)
 
     @cached_property
     def prepared(self) -> PreparedRows:
@@ -176,7 +176,7 @@ class Block:
     def may_overflow(self) -> bool:
         """Whether overflow might make a score not a number."""
         width = self.queries.rows_BKD.shape[2]
-        return not no_overflow(self.queries.largest, self.candidates.largest, width)
+        return not no_overflow(self.queries.ends, self.candidates.ends, width)
 
     def between(self, start: int, stop: int) -> Block:
         """Return the columns from `start` up to `stop` of each grid, without cells to read."""
@@ -253,4 +253,5 @@ NO_LIST_CELLS = ListCells(NO_CELLS, NO_CELLS, NO_CELLS, None)
 
 def moved(cells: CellIndex, device: torch.device) -> CellIndex:
     """Move cells to a device."""
-    return sent(cells[0], device), sent(cells[1], device)
+    row_P, column_P = sent_together(device, *cells)
+    return row_P, column_P

@@ -13,12 +13,13 @@ from torch import Tensor
 from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError, QueryRows, moved
 from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.exact import signs_of
+from pbgeval.ranking.groups import magnitude
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.home import holds
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
-from pbgeval.storage.transfers import sent
+from pbgeval.storage.transfers import sent, sent_together
 
 LARGEST_DOUBLED = 2.0**126  # a query of a distance is doubled
 
@@ -58,14 +59,14 @@ class GpuBackend(TorchBackend):
         for run in runs:
             _ = run.columns
             if self.comparator.multiplies:
-                _ = run.largest
+                _ = run.ends
         return None
 
     def count(self, block: Block) -> Counted:
         true = block.queries.true
         if self.counts_exactly and (block.is_one_grid or block.queries.each_own):
             is_distance = self.exact_comparator is not None and self.exact_comparator.is_distance
-            if not is_distance or holds(LARGEST_DOUBLED.__gt__, block.queries.largest):
+            if not is_distance or holds(_can_be_doubled, *block.queries.ends):
                 return self._count_exactly(block)
         if block.marks is not None and self.exact_comparator is None:
             return self._count_listed(block)
@@ -80,15 +81,14 @@ class GpuBackend(TorchBackend):
         own_Q = _own_among(block)
         targets = _targets(block.queries, true, own_Q)
         better_Q, tied_Q = device_scores.count(query_KD, block.candidates.columns, targets, self.comparator.term)
-        count_NQ = torch.stack([better_Q, tied_Q, block.num_columns - (own_Q >= 0).int()])
+        counts = [count_Q.unsqueeze(0) for count_Q in (better_Q, tied_Q, _num_competing(block))]
         if block.known is not None:
-            of_known = self._answers(block.queries, block.candidates, own_Q, block.known, block.queries.row_Q)
-            count_NQ = torch.cat([count_NQ, of_known])
+            counts.append(self._answers(block.queries, block.candidates, own_Q, block.known, block.queries.row_Q))
         read_P = query_KD.new_empty(0)
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
             read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P, self.comparator.term)
-        return Counted(QueryCounts.of_rows(count_NQ.long()), true.score_Q, read_P, NO_CELLS, scores_KC)
+        return Counted(QueryCounts.of_rows(torch.cat(counts)), true.score_Q, read_P, NO_CELLS, scores_KC)
 
     @property
     def counts_answers(self) -> bool:
@@ -149,10 +149,10 @@ class GpuBackend(TorchBackend):
             return
         key_P, keys = answers[0].numpy(), key_Q.numpy()
         first_Q, stop_Q = (np.searchsorted(key_P, keys, side) for side in ("left", "right"))
-        places_2Q = torch.from_numpy(np.stack([first_Q, np.cumsum(stop_Q - first_Q)]))
-        total = int(places_2Q[1, -1])
-        on_device_2Q, column_P = sent(places_2Q, self.device), sent(answers[1], self.device).contiguous()
-        known = device_lists.KnownOfQueries(on_device_2Q[0], on_device_2Q[1], column_P)
+        end_Q = np.cumsum(stop_Q - first_Q)
+        total = int(end_Q[-1])
+        places = torch.from_numpy(first_Q), torch.from_numpy(end_Q), answers[1].contiguous()
+        known = device_lists.KnownOfQueries(*sent_together(self.device, *places))
         for start in range(0, total, self.sizes.pairs):
             yield known.cells(start, min(self.sizes.pairs, total - start))
 
@@ -179,14 +179,14 @@ class GpuBackend(TorchBackend):
             count_NQ[2::3] = block.marks.number_4Q[: block.marks.num_groups]
             self._add_signs(block, count_NQ, opened, block.marks.of_cells(*opened))
             return QueryCounts.of_rows(count_NQ.long())
-        count_NQ[2] = block.num_columns - (own_Q >= 0).int()
+        count_NQ[2] = _num_competing(block)
         self._add_signs(block, count_NQ, opened, device_lists.ALL)
         if block.excluded_on_device is not None:
             self._add_signs(block, count_NQ, block.excluded_on_device, device_lists.ALL, amount=-1, competing=-1)
         if block.known is not None:
             of_known = self._answers(block.queries, block.candidates, own_Q, block.known, block.queries.row_Q)
             count_NQ = torch.cat([count_NQ, of_known])
-        return QueryCounts.of_rows(count_NQ.long())
+        return QueryCounts.of_rows(count_NQ)
 
     def _add_signs(
         self,
@@ -204,11 +204,23 @@ class GpuBackend(TorchBackend):
             device_lists.add_signs(count_NQ, cells[0], signs_P, of, amount=amount, competing=competing)
 
 
+def _can_be_doubled(low: float, high: float) -> bool:
+    return magnitude(low, high) < LARGEST_DOUBLED
+
+
 def _targets(queries: QueryRows, true: TrueScores, own_Q: Tensor) -> device_scores.Targets:
     return device_scores.Targets(queries.row_on_device_Q, true.score_Q, true.kernel_Q, true.hash_Q, own_Q)
 
 
 def _own_among(block: Block) -> Tensor:
     """Return the column of each query's true entity on the device, -1 where it is not in the block."""
-    own_Q = block.own_Q.where((block.own_Q >= 0) & (block.own_Q < block.num_columns), -1)
-    return sent(own_Q, block.device)
+    return sent(block.own_Q.where(_has_own(block), -1), block.device)
+
+
+def _num_competing(block: Block) -> Tensor:
+    """Return how many candidates compete in each query, on the device, int32: all but its true entity."""
+    return sent(block.num_columns - _has_own(block).int(), block.device)
+
+
+def _has_own(block: Block) -> Tensor:
+    return (block.own_Q >= 0) & (block.own_Q < block.num_columns)

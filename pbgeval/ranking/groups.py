@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import torch
@@ -241,6 +241,7 @@ def _with_features(
 # positive terms and its negative terms both overflow, whatever the kernel returned. Most blocks are not searched: a
 # bound on the rows excludes overflow (no partial sum exceeds D' * max|q| * max|c|), or all scores have a finite sum.
 
+Ends = tuple[Tensor, Tensor]  # the lowest and the highest number of some rows, NaN if there is a NaN
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that rounding cannot reach it
 
 
@@ -254,7 +255,7 @@ def first_nan(
     is_safe = (
         holds(math.isfinite, scores_BQC.sum())
         if sum_tells
-        else no_overflow(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[-1])
+        else no_overflow(torch.aminmax(query_BQD), torch.aminmax(candidate_BCD), query_BQD.shape[-1])
     )
     if is_safe:
         return None
@@ -322,12 +323,15 @@ def overflow_is_impossible(largest_query: float, largest_candidate: float, num_c
     return largest_query * largest_candidate * num_columns < LARGEST_SAFE_SCORE
 
 
-def no_overflow(largest_query: Tensor, largest_candidate: Tensor, num_columns: int) -> bool:
-    """Tell the same, or take it for granted (`home`)."""
-    return holds(partial(overflow_is_impossible, num_columns=num_columns), largest_query, largest_candidate)
+def no_overflow(queries: Ends, candidates: Ends, num_columns: int) -> bool:
+    """Tell the same of rows whose lowest and highest numbers are given, or take it for granted (`home`)."""
+
+    def is_impossible(*ends: float) -> bool:
+        return overflow_is_impossible(magnitude(*ends[:2]), magnitude(*ends[2:]), num_columns)
+
+    return holds(is_impossible, *queries, *candidates)
 
 
-def largest(rows: Tensor) -> Tensor:
-    """Return the largest magnitude of some rows, one number, NaN if there is a NaN."""
-    low, high = torch.aminmax(rows)
-    return torch.maximum(-low, high)
+def magnitude(low: float, high: float) -> float:
+    """Return the largest magnitude of what has these ends."""
+    return max(-low, high)

@@ -392,10 +392,10 @@ class QueryGroupState:
     def true_values(self) -> Tensor:
         """Return every query's true score, computed like the competitors' scores in the pooled AUC."""
         if self.exact_comparator is not None:
-            return ExactTrue.unpacked(self.true_scores.read(0, self.queries.num_queries)).value_Q
+            return ExactTrue.values_of(self.true_scores.read(0, self.queries.num_queries))
         for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
             self.true(block.first, block.stop)
-        return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries)).kernel_Q.float()
+        return TrueScores.values_of(self.true_scores.read(0, self.queries.num_queries)).float()
 
     def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
         """Prepare rows of candidates; the error names an entity whose row cannot be prepared."""

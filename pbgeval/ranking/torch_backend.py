@@ -79,7 +79,7 @@ class TorchBackend:
     def prepare(self, runs: Sequence[CandidateRows]) -> None:
         """Compute what many blocks need from these candidates, while they are in cache."""
         for run in runs if self.exact_comparator is None else ():
-            _ = run.largest, run.duplicates
+            _ = run.ends, run.duplicates
 
     def pairs(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the score (P,) of each prepared query with its own candidate: the bits of `Counted.read_P`."""

@@ -7,6 +7,8 @@ loaded, with its type, partition and first rows: NaN, infinity, and zero vectors
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from attrs import evolve, frozen
@@ -95,8 +97,8 @@ class EntityTable:
         step = sizes.rows(sizes.checked_rows, self.embeddings_ND.shape[1])
         for start in range(0, self.num_rows, step):
             x_ED = self.embeddings_ND[start : start + step]
-            low, high = torch.aminmax(x_ED) if x_ED.numel() else (torch.zeros(1), torch.zeros(1))
-            if not bool(torch.isfinite(low) & torch.isfinite(high)):
+            ends = torch.stack(torch.aminmax(x_ED)).tolist() if x_ED.numel() else ()
+            if not all(map(math.isfinite, ends)):
                 self._refuse(~torch.isfinite(x_ED).all(1), start, "NaN or infinite embeddings", "finite numbers")
             if refuse_zero_vectors and not self.featurized:
                 x_ED = self._finished(x_ED)[:, int(has_bias) :]

@@ -139,9 +139,9 @@ class ComplexDiagonal(Operator):
         # Separate products and sums: a fused multiply-add rounds differently on different hardware.
         torch.mul(x_real_ED, real_ED, out=product_ED[..., :half])
         term_ED = x_imag_ED * imag_ED
-        product_ED[..., :half] -= term_ED
+        product_ED[..., :half].sub_(term_ED)
         torch.mul(x_real_ED, imag_ED, out=product_ED[..., half:])
-        product_ED[..., half:] += torch.mul(x_imag_ED, real_ED, out=term_ED)
+        product_ED[..., half:].add_(torch.mul(x_imag_ED, real_ED, out=term_ED))
         return product_ED
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:

@@ -49,7 +49,12 @@ class TrueScores:
     @classmethod
     def unpacked(cls, rows_QD: Tensor) -> TrueScores:
         """Read what `packed` made."""
-        return cls(rows_QD[:, 0], rows_QD[:, 1], rows_QD[:, 2:].contiguous().view(torch.int64).squeeze(1))
+        return cls(rows_QD[:, 0], cls.values_of(rows_QD), rows_QD[:, 2:].contiguous().view(torch.int64).squeeze(1))
+
+    @staticmethod
+    def values_of(rows_QD: Tensor) -> Tensor:
+        """Return `kernel_Q` of what `packed` made."""
+        return rows_QD[:, 1]
 
     def compare(self, query_P: Tensor, score_P: Tensor, is_duplicate_P: Tensor) -> tuple[Tensor, Tensor]:
         """Tell whether candidates are better than the true entities of their queries, and whether they tie, bool (P,).
@@ -92,7 +97,12 @@ class ExactTrue:
         width = rows_QD.shape[1] - cls.EXTRA_COLUMNS
         scores_Q4 = rows_QD[:, width + 1 :].clone(memory_format=torch.contiguous_format)  # else not aligned for float64
         score_Q, error_Q = scores_Q4.view(torch.float64).unbind(1)
-        return cls(rows_QD[:, :width], rows_QD[:, width], score_Q, error_Q)
+        return cls(rows_QD[:, :width], cls.values_of(rows_QD), score_Q, error_Q)
+
+    @classmethod
+    def values_of(cls, rows_QD: Tensor) -> Tensor:
+        """Return `value_Q` of what `packed` made."""
+        return rows_QD[:, -cls.EXTRA_COLUMNS]
 
 
 # Prepared rows -> hashes of their values, and the candidates with exactly the vector of a query's true entity.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -14,3 +16,10 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
     """
     goes_to_gpu = values.device.type == "cpu" and device.type == "cuda"
     return values.pin_memory().to(device, non_blocking=True) if goes_to_gpu else values.to(device)
+
+
+def sent_together(device: torch.device, *values: Tensor) -> Sequence[Tensor]:
+    """Return tensors of one column and one type on a device, by one copy to a GPU."""
+    if device.type != "cuda" or values[0].device.type == "cuda":
+        return [value.to(device) for value in values]
+    return torch.split(sent(torch.cat(values), device), [value.numel() for value in values])

@@ -274,7 +274,9 @@ def test_figures_that_only_one_run_has_filtered_are_compared_raw(
     run(cases[0], tmp_path / "a", "candidates=all", f"train_paths={cases[0].root / 'edges'}")
     run(cases[1], tmp_path / "b", "candidates=all", graph=cases[0])
 
-    compared = command(tmp_path, "a", "b", "--filter", "raw", "--format", "json").out  # all edges leak in a, which is a warning
+    compared = command(
+        tmp_path, "a", "b", "--filter", "raw", "--format", "json"
+    ).out  # all edges leak in a, which is a warning
     assert json.loads(compared)["filter"] == "raw"
 
 
