@@ -459,6 +459,8 @@ def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Re
                 output.release()
             raise error from None
         left = f"{work.output}: the run is incomplete ({what_is_done(work)}). {_advice_on_rest(work.inputs)}"
+        if output.owner.is_held and not output.can_go_on:  # so nothing is kept
+            left = f"{work.output}: nothing was finished yet; the same command begins again."
         _keep_or_release(output)
         raise IncompleteError(*error.faults, left) from None
 
@@ -569,6 +571,8 @@ def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
     The digest makes the name unique. It is short, for people; where another run has the name, it is longer.
     """
     digest, done = digest_of(provenance), f"{_policy_of(config)}-{'filtered' if config.filtered else 'raw'}"
+    if config.sample_edges is not None or config.target_error is not None:
+        done += f"-sample{config.sample_edges or ''}"
     folders = [DEFAULT_OUTPUTS / f"{config.name}-{done}-{digest[:length]}" for length in DIGEST_LENGTHS]
     held = [digest_in(folder) for folder in folders]
     own = [folder for folder, its_digest in zip(folders, held, strict=True) if its_digest == digest]

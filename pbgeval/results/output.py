@@ -123,7 +123,11 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     """Say which settings and files differ between two runs."""
-    names = differing(*({**of.get("settings", {}), **of.get("data", {})} for of in (theirs, ours)))
+    told = [{**of.get("settings", {}), **of.get("data", {})} for of in (theirs, ours)]
+    names = differing(*told)
+    if "relations" in names:  # of what a relation is, candidates are a setting of their own, for all or for some
+        apart = [[{**of, "candidates": None} for of in provenance.get("relations", ())] for provenance in told]
+        names = sorted({"candidates" if apart[0] == apart[1] and name == "relations" else name for name in names})
     model = ours.get("data", {}).get("model")
     is_function = isinstance(model, dict) and "scorer" in model
     reason = ": a function or module may have changed, so its results are not reused" if is_function else ""

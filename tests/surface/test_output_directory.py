@@ -132,6 +132,8 @@ def test_an_unfinished_one_goes_on_and_that_of_another_run_is_refused(
     fault = refused(case, "-p", "seed=5")
     assert fault.startswith("output: expected this run (digest ")
     assert "; differs in seed); choose another output" in fault
+    fault = refused(case, "-p", "candidates=partition")  # a relation is the same
+    assert ("candidates" in fault, "relations" in fault) == (True, False), fault
 
     assert run(case, *arguments) == 0
     assert metrics_of(path.parent)["complete"]
