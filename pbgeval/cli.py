@@ -84,7 +84,10 @@ def program(
         typer.Option("--help-config", help="List the config keys. Add a word to search: --help-config candidates."),
     ] = False,
 ) -> None:
-    """Evaluate knowledge-graph embeddings: exact, filtered link prediction."""
+    """Evaluate knowledge-graph embeddings: exact, filtered link prediction.
+
+    `--config FILE` without a command is `run FILE`.
+    """
     if context.invoked_subcommand is not None:
         refuse_misplaced(context)
         return

@@ -278,5 +278,5 @@ def one_line(text: str) -> str:
 
 
 def interval_line(low: str, high: str, name: str = "95%\u00a0interval") -> str:
-    """Return what a tile says of an interval; it breaks before the figures if at all."""
-    return f"{name} {low}\u00a0to\u00a0{high}"
+    """Return what a tile says of an interval; it breaks before a figure if at all."""
+    return f"{name} {low}\u00a0to {high}"
