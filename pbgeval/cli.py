@@ -284,10 +284,22 @@ def _print_result(report: Report) -> None:
         print(printable(f"make a page with: kgeval-dist report {report.path}"), flush=True)
         if {"ranks", "topk"} <= {*files_of(report)}:
             print(printable(f"and a page of its queries with: kgeval-dist report {report.path} --queries"), flush=True)
+        if report.document["complete"] and "ranks" not in files_of(report) and (reason := _why_no_ranks(report)):
+            print(f"ranks were not saved ({reason}; -p save_ranks=True saves them for compare and verify)", flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
         return
     except OSError as error:
         raise OutputError(f"cannot print the table: {error.strerror}; the result is in {report.path}") from error
+
+
+def _why_no_ranks(report: Report) -> str:
+    """Return why a run does not save ranks unless it is asked to; empty where it does."""
+    from pbgeval.inputs.protocol import why_ranks_are_not_saved
+    from pbgeval.report.conditions import settings_of
+
+    is_sampled = any(of["candidates"] == "sampled" for of in settings_of(report.document).get("relations", ()))
+    num_queries, num_buckets = report.document["num_queries"], len(report.rows["buckets"])
+    return why_ranks_are_not_saved(num_queries, num_buckets, is_sampled=is_sampled)
 
 
 def main() -> None:

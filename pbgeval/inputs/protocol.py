@@ -157,8 +157,16 @@ def _saves_ranks(inputs: Inputs, num_sides: int) -> bool:
     if inputs.config.save_ranks is not None or inputs.config.needs_ranks:
         return inputs.config.save_ranks is not False
     is_sampled = CandidatePolicy.SAMPLED.value in inputs.candidates
+    num_queries, num_buckets = inputs.num_edges * num_sides, sum(map(len, inputs.buckets))
+    return not why_ranks_are_not_saved(num_queries, num_buckets, is_sampled=is_sampled)
+
+
+def why_ranks_are_not_saved(num_queries: int, num_buckets: int, *, is_sampled: bool) -> str:
+    """Return how many queries or buckets are too many to save ranks unasked; empty: they are saved."""
+    if num_queries > MAX_QUERIES_SAVED:
+        return f"{num_queries:,} queries"
     most_buckets = MAX_SAMPLED_BUCKETS_SAVED if is_sampled else MAX_BUCKETS_SAVED
-    return inputs.num_edges * num_sides <= MAX_QUERIES_SAVED and sum(map(len, inputs.buckets)) <= most_buckets
+    return f"{num_buckets:,} buckets" if num_buckets > most_buckets else ""
 
 
 def candidate_ranges(

@@ -22,6 +22,7 @@ import pytest
 import typer.main
 
 from pbgeval.cli import app
+from pbgeval.inputs import protocol
 from pbgeval.metrics.given import Absent
 from pbgeval.metrics.names import SIDES
 from pbgeval.metrics.ndcg import Discount
@@ -50,6 +51,18 @@ def succeeds(case: TinyCase, *arguments: str) -> dict[str, Any]:
     """Run on one worker; return what metrics.json holds."""
     assert run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments).printed == ""
     return metrics_of(case.root / "output")
+
+
+def test_a_run_says_why_ranks_were_not_saved(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MAX_SAMPLED_BUCKETS_SAVED", 3)
+    run = ("--workers", "1", "--output")
+
+    unasked = run_command(case, *run, "unasked", "-p", "candidates=sampled").out
+    saved = run_command(case, *run, "saved", "-p", "candidates=sampled", "-p", "save_ranks=True").out
+
+    told = "ranks were not saved (4 buckets; -p save_ranks=True saves them for compare and verify)"
+    assert unasked.splitlines()[-1] == told
+    assert told not in saved
 
 
 # Help
