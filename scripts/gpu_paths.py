@@ -39,6 +39,18 @@ def checks(device: torch.device, smoke: bool) -> dict[str, Check]:
                 found[f"tiles = general, {name}, bias {bias}"] = partial(_tiles_are_general, device, name, bias, smoke)
     found |= {f"tiles = pairs = CPU, {name}": partial(_sums, device, name, smoke) for name in ("l1", "complex_l1")}
     found["tiles within the rounding bound"] = partial(_rounding, device, smoke)
+    paths = _paths(device, smoke)
+    found |= {
+        name: paths[name] for name in [*paths][:: 4 if smoke else 1]
+    }  # interpreted: each policy and what it wants
+    for candidates in ("sampled", "partition", "all"):
+        found[f"exact figures = CPU, {candidates}"] = partial(_exact, device, candidates, smoke)
+    return found
+
+
+def _paths(device: torch.device, smoke: bool) -> dict[str, Check]:
+    """Return the checks of all paths against the CPU."""
+    found: dict[str, Check] = {}
     for comparator, operator in (("dot", "complex_diagonal"), ("squared_l2", "translation"), ("l2", "linear")):
         for policy in (CandidatePolicy.SAMPLED, CandidatePolicy.PARTITION):
             for wants in ("loss, exact AUC", "sampled AUC", "float64"):
@@ -48,8 +60,6 @@ def checks(device: torch.device, smoke: bool) -> dict[str, Check]:
             found[f"all = CPU, {comparator}, {operator}, {wants}"] = partial(
                 _all, device, comparator, operator, wants, smoke
             )
-    for candidates in ("sampled", "partition", "all"):
-        found[f"exact figures = CPU, {candidates}"] = partial(_exact, device, candidates, smoke)
     return found
 
 
