@@ -23,7 +23,7 @@ from pathlib import Path
 from attrs import evolve
 
 from pbgeval import EvalConfig, evaluate, load_config
-from tests.kit.graphs import COMPARATORS, OPERATORS, Params, Relation, TinyGraph
+from tests.kit.graphs import COMPARATORS, EXACT_OWN_COMPARATORS, OPERATORS, Params, Relation, TinyGraph
 from tests.kit.loops import loops_used
 from tests.kit.on_disk import write_graph
 
@@ -72,10 +72,10 @@ def made_graph(comparator: str, *, bias: bool) -> TinyGraph:
 def jobs(of: str, folder: Path) -> Iterator[tuple[str, EvalConfig]]:
     """Yield each job's name and config; the working directory becomes that of a golden case."""
     if of == "made":
-        for at, comparator in enumerate(COMPARATORS):
+        for at, comparator in enumerate((*COMPARATORS, *EXACT_OWN_COMPARATORS)):
             graph = made_graph(comparator, bias=at % 2 == 1)
             known = [graph.buckets]
-            for policy in POLICIES:
+            for policy in POLICIES if comparator in COMPARATORS else POLICIES[:1]:
                 keys = {"candidates": policy, "precision": "exact", "num_batch_negs": 10, "num_uniform_negs": 20}
                 path = folder / f"{comparator}-{policy}"
                 config = write_graph(graph, path, filter_edges=known, **keys)
