@@ -147,7 +147,7 @@ PATHS: Mapping[str, FastPath] = {
     "exact_lists": by_loops(cpu_loops.count_gathered_exactly),
     "distances": by_loops(*(of.loop for of in COLUMN_DISTANCES), distances._absolute_of_pairs),
     "pairs": by_loops(exact._sums),
-    "values": by_loops(fast_products._grid_sums, fixed_order._directions),
+    "values": by_loops(fast_products._grid_sums, fast_products._grid_rows, fixed_order._directions),
     "semi_join": by_loops(semi_join._passes),
     "clusters": by_loops(cluster_sums._add_rows),
     "bfloat16": FastPath(

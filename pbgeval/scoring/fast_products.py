@@ -154,10 +154,12 @@ class GridProduct:
     def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
         """Round prepared rows to grids."""
         vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
-        on_grid_ND = self._on_grid(vector_ND)
-        left_out_N = (vector_ND - on_grid_ND).square().sum(-1).sqrt() * SLACK
-        square_N = on_grid_ND.square().sum(-1)  # exact as well
-        return _operand([on_grid_ND], square_N, left_out_N, bias_N, constant_N)
+        found = grid_rows(vector_ND)
+        if found is None:
+            on_grid_ND = self._on_grid(vector_ND)
+            found = on_grid_ND, on_grid_ND.square().sum(-1), (vector_ND - on_grid_ND).square().sum(-1)
+        on_grid_ND, square_N, left_out_N = found  # squares are exact as well
+        return _operand([on_grid_ND], square_N, left_out_N.sqrt() * SLACK, bias_N, constant_N)
 
     @staticmethod
     def _on_grid(vector_ND: Tensor) -> Tensor:
@@ -366,6 +368,37 @@ def _grid_sums(x_rows, y_rows, bits, with_squares, sums_3P):  # type: ignore[no-
                 squares_y += y * y
             sums_3P[1, pair] = math.ldexp(squares_x, 2 * exponent_x)
             sums_3P[2, pair] = math.ldexp(squares_y, 2 * exponent_y)
+
+
+def grid_rows(x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return rows on their grids, their squared lengths, and those of what the grids left out, all float64.
+
+    None: the loop does not take the rows (..., D), or is not worth loading.
+    """
+    takes = x_ND.device.type == "cpu" and x_ND.dtype is torch.float32 and x_ND.stride(-1) == 1
+    if not (takes and _grid_rows.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
+        return None
+    rows_ND = x_ND.flatten(0, -2)
+    on_grid_ND, sums_2N = np.empty(rows_ND.shape, np.float64), np.empty((2, rows_ND.shape[0]), np.float64)
+    _grid_rows(rows_ND.numpy(), rows_ND.view(torch.int32).numpy(), grid_bits(x_ND.shape[-1]), on_grid_ND, sums_2N)
+    square_N, left_out_N = torch.from_numpy(sums_2N).view(2, *x_ND.shape[:-1])
+    return torch.from_numpy(on_grid_ND).view(x_ND.shape), square_N, left_out_N
+
+
+@partial(CompiledLoop, may_reorder=True)  # no sum of squares is rounded, and what is left out need only be bounded
+def _grid_rows(x_ND, x_bits_ND, bits, on_grid_ND, sums_2N):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    for row in range(x_ND.shape[0]):
+        x_D, on_grid_D = x_ND[row], on_grid_ND[row]
+        exponent = _exponent(x_bits_ND[row]) - bits
+        per, step = math.ldexp(1.0, -exponent), math.ldexp(1.0, exponent)
+        square, left_out = np.float64(0), np.float64(0)
+        for at in range(x_D.size):
+            x = np.float64(x_D[at])
+            number = _to_integer(x * per) * step
+            on_grid_D[at] = number
+            square += number * number
+            left_out += (x - number) * (x - number)
+        sums_2N[0, row], sums_2N[1, row] = square, left_out
 
 
 @define(eq=False)
