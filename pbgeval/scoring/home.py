@@ -17,6 +17,8 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
+from pbgeval.storage.transfers import on_the_host
+
 T = TypeVar("T")
 Fact = tuple[Callable[..., bool], tuple[Tensor, ...]]
 Result = tuple[Callable[..., None], tuple[Tensor | None, ...]]
@@ -97,18 +99,3 @@ def _taken_for_granted() -> Iterator[list[Fact]]:
         yield granted
     finally:
         _granted.reset(before)
-
-
-def on_the_host(values: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors on the host: from a GPU by one copy, into pinned memory."""
-    if not values or values[0].device.type == "cpu":
-        return [*values]
-    widest_first = sorted(range(len(values)), key=lambda at: -values[at].element_size())  # each is aligned
-    packed = torch.cat([values[at].flatten().unsqueeze(-1).view(torch.uint8).flatten() for at in widest_first])
-    on_host = torch.empty(packed.shape, dtype=torch.uint8, pin_memory=True)
-    on_host.copy_(packed)
-    found, place = [*values], 0
-    for at in widest_first:
-        part = on_host[place : place + values[at].nbytes]
-        found[at], place = part.view(values[at].dtype).view(values[at].shape), place + values[at].nbytes
-    return found

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pbgeval.stats.keyed_sums import KeyedSums
 from pbgeval.stats.rank_types import Array, RankType, doubled_rank
+from pbgeval.storage.transfers import on_the_host
 
 MIN_REPEATED = 4096  # queries whose counts are looked through for equal ones
 CODES_PER_QUERY = 8  # most numbers that a table of what occurs may have; beyond, nothing is gained
@@ -109,9 +110,9 @@ class RankCounts:
                 for column_Q, low, width in zip(self.columns, lowest, widths, strict=True):
                     code_Q = code_Q * width + (column_Q - low)
                 codes_D, index_Q, times_D = torch.unique(code_Q, return_inverse=True, return_counts=True)
-                codes, times = torch.stack([codes_D, times_D]).cpu().numpy()
-                counts, index_Q = _counts_of_codes(codes, widths, lowest), index_Q.int().cpu().long()
-                repeated = RepeatedCounts(counts, times, index_Q.numpy())
+                codes_D, times_D, index_Q = on_the_host([codes_D, times_D, index_Q.int()])
+                counts, index_Q = _counts_of_codes(codes_D.numpy(), widths, lowest), index_Q.long()
+                repeated = RepeatedCounts(counts, times_D.numpy(), index_Q.numpy())
                 return RankCounts(*counts.select(index_Q).columns, found_repeated=repeated)
         return RankCounts(*columns_3Q.int().cpu().long())
 

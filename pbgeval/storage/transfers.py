@@ -1,4 +1,4 @@
-"""Tensors of the host -> tensors of a GPU, without a wait for the copy."""
+"""Tensors of the host -> a GPU, without a wait for the copy; and tensors of a GPU -> the host, by one copy."""
 
 from __future__ import annotations
 
@@ -23,3 +23,18 @@ def sent_together(device: torch.device, *values: Tensor) -> Sequence[Tensor]:
     if device.type != "cuda" or values[0].device.type == "cuda":
         return [value.to(device) for value in values]
     return torch.split(sent(torch.cat(values), device), [value.numel() for value in values])
+
+
+def on_the_host(values: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors on the host: from a GPU by one copy, into pinned memory."""
+    if not values or values[0].device.type == "cpu":
+        return [*values]
+    widest_first = sorted(range(len(values)), key=lambda at: -values[at].element_size())  # each is aligned
+    packed = torch.cat([values[at].flatten().unsqueeze(-1).view(torch.uint8).flatten() for at in widest_first])
+    on_host = torch.empty(packed.shape, dtype=torch.uint8, pin_memory=True)
+    on_host.copy_(packed)
+    found, place = [*values], 0
+    for at in widest_first:
+        part = on_host[place : place + values[at].nbytes]
+        found[at], place = part.view(values[at].dtype).view(values[at].shape), place + values[at].nbytes
+    return found
