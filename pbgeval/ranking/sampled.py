@@ -678,12 +678,12 @@ def count_sampled(
         side: make_list(group, block, side, true[side], settings, auc_words(side, device)) for side in settings.sides
     }
     num_chunks, num_queries = block.rows_BQ.shape
-    backend = backend_of(group, settings)
     found = count_by_loop(group, block, true, lists, settings)
     if found is not None:
         for hidden, (part, scored) in found.items():
             _tally(part, tallies[hidden], home, scored)
         return
+    backend = backend_of(group, settings)
     step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
     for start in range(0, num_chunks, step):
         chunks = slice(start, min(start + step, num_chunks))
