@@ -12,10 +12,10 @@ import h5py
 import pytest
 
 from pbgeval.notation import ENDS
+from pbgeval.ranking import unit_passes
 from pbgeval.storage import writing as files
 from pbgeval.storage.row_files import find_ranks
 from pbgeval.worker import buckets as so_far
-from pbgeval.worker import run as worker
 from pbgeval.worker import sweep
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, lacking, metrics_of, numbers_of, run_command
@@ -88,7 +88,7 @@ def test_it_goes_on_after_memory_was_short(
     k: int, case: TinyCase, undisturbed: tuple[str, dict[str, Any], list[str]], tmp_path: Path
 ) -> None:
     candidates, numbers, _ = undisturbed
-    module, name = (sweep, "rank") if candidates == "all" else (worker, "bucket_pass")
+    module, name = (sweep, "rank") if candidates == "all" else (unit_passes, "bucket_pass")
     with short_of_memory(module, name, k):
         first = evaluate(case, tmp_path / "output", candidates)
     advice = "set max_memory, or use fewer --workers (in Python: workers)"
@@ -128,7 +128,7 @@ def test_lists_of_another_length_are_not_gone_on_with(first: list[str], case: Ti
 
 def units_until(case: TinyCase, output: Path, stop: int) -> tuple[int, int]:
     """Evaluate, and run out of memory at some unit; return the status, and how many units have begun."""
-    with short_of_memory(worker, "bucket_pass", stop) as counted:
+    with short_of_memory(unit_passes, "bucket_pass", stop) as counted:
         return evaluate(case, output, "partition").status, counted.call_count
 
 

@@ -20,9 +20,9 @@ import pytest
 from pbgeval import evaluation as driver
 from pbgeval.cluster.claim import OWNER
 from pbgeval.errors import OutputError
+from pbgeval.ranking import unit_passes
 from pbgeval.results.output import FILES, OutputDirectory
 from pbgeval.storage import writing as files
-from pbgeval.worker import run as worker
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, metrics_of, run_command, run_main, snapshot
 from tests.kit.held_up import SteppingSystem, entries_after_each_unit, full_disk
@@ -149,8 +149,8 @@ def test_a_list_from_elsewhere_names_nothing_else(case: TinyCase, tmp_path: Path
     ("module", "name", "fault"),
     [
         (driver, "do_work", ZeroDivisionError),
-        (worker, "bucket_pass", MemoryError),
-        (worker, "bucket_pass", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)),
+        (unit_passes, "bucket_pass", MemoryError),
+        (unit_passes, "bucket_pass", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)),
         (None, "", None),
     ],
     ids=["bug", "memory", "signal", "user"],
