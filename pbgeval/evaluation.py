@@ -77,13 +77,19 @@ from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.report import Report, report_of
 from pbgeval.report.summary import summary_of
-from pbgeval.results.output import DEFAULT_OUTPUTS, OutputDirectory, digest_in, digest_of, send_to_tensorboard
+from pbgeval.results.output import (
+    DEFAULT_OUTPUTS,
+    OutputDirectory,
+    digest_in,
+    digest_of,
+    kept_edges_path,
+    send_to_tensorboard,
+)
 from pbgeval.results.recompute import with_sections
 from pbgeval.results.result import METRICS, Result
 from pbgeval.results.sending import check_url, refuse_another_result, send_result
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
-from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import is_url, names_file_of_edges
 from pbgeval.storage.writing import make_folder, temporary_folder
 from pbgeval.worker.context import Work

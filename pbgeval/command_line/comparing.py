@@ -10,7 +10,6 @@ import typer
 
 from pbgeval.command_line.options import RankTypeName, local_path, options_in_place_of, refuse_given
 from pbgeval.errors import ConfigError
-from pbgeval.notation import grouped
 from pbgeval.storage.text import printable
 
 if TYPE_CHECKING:
@@ -120,6 +119,7 @@ def compare(
 
 def _compared(runs: Sequence[str], asked: Asked) -> Comparison | ManyRuns:
     """Compare two runs as A and B, or any number each with each."""
+    from pbgeval.notation import grouped
     from pbgeval.report.comparing_many import compare_groups, names_of
     from pbgeval.report.comparison import compare_two
 

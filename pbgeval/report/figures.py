@@ -15,10 +15,9 @@ from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.report.conditions import interval_name, part_of, settings_of, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
-from pbgeval.results.output import IMPORTED
+from pbgeval.results.output import IMPORTED, KEPT_EDGES
 from pbgeval.results.result import Result, errors_of
 from pbgeval.stats.rank_types import RankType
-from pbgeval.storage.row_files import KEPT_EDGES
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
 MAX_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -52,12 +52,8 @@ from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markd
 from pbgeval.report.training import lists_told, passes_of, training_tiles, verdicts_of
 from pbgeval.results.output import PAGE, refuse_others
 from pbgeval.results.result import BUCKETS, METRICS, Result, histogram_rows, no_result
-from pbgeval.storage.row_files import find_ranks
 from pbgeval.storage.text import plural, without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT_METRIC = "mrr"
 WARNINGS = "Before you quote these figures"
@@ -320,8 +316,11 @@ def _buckets(report: Report, metric: str) -> list[Section]:
         return []
     cutoff = _HITS.fullmatch(split(metric).metric)
     cutoffs = report.document["provenance"].get("settings", {}).get("hits_at", ())
-    if cutoff and int(cutoff[1]) not in cutoffs and report.path is not None and find_ranks(report.path):
-        rows = report.recompute(hits_at=[int(cutoff[1])]).rows[BUCKETS]
+    if cutoff and int(cutoff[1]) not in cutoffs and report.path is not None:
+        from pbgeval.storage.row_files import find_ranks  # here: it imports h5py, which few pages need
+
+        if find_ranks(report.path):
+            rows = report.recompute(hits_at=[int(cutoff[1])]).rows[BUCKETS]
     keys = [key for key in rows[0] if key.startswith("both.")]
     try:
         key = resolve(metric, report.document["headline"], keys)

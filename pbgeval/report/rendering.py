@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from pbgeval.errors import ConfigError, required
 from pbgeval.results.output import PAGE_MARK, PAGES, refuse_others
-from pbgeval.results.sending import check_url
-from pbgeval.storage.objects import put_object
 from pbgeval.storage.text import is_url, without_secrets
 from pbgeval.storage.writing import write_atomically
 from pbgeval.version import __version__
@@ -85,6 +83,9 @@ def save(text: str, name: str, output: Path | str) -> str:
         StorageError: it cannot be written to the URL.
     """
     if isinstance(output, str) and is_url(output):
+        from pbgeval.results.sending import check_url  # here: they import h5py, which pages in files do not need
+        from pbgeval.storage.objects import put_object
+
         check_url(output)
         url = output if Path(output).suffix == Path(name).suffix else f"{output.rstrip('/')}/{name}"
         put_object(text.encode(), url)

@@ -27,7 +27,6 @@ from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.rank_rows import HistogramRows
 from pbgeval.results.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, errors_of
 from pbgeval.sinks import TENSORBOARD, LoggedRun, line_of, open_tensorboard
-from pbgeval.storage.row_files import KEPT_EDGES
 from pbgeval.storage.text import json_text, listed, open_input
 from pbgeval.storage.writing import (
     files_below,
@@ -86,10 +85,17 @@ IMPORTED = "imported"  # a folder of buckets that were files of edges by name; m
 DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
 EARLIER = ".earlier"  # after the name of a directory that a run replaces
 
+KEPT_EDGES = "edges.npy"  # in the folder of an edge path's ranks: edges that were in memory
+
 FOLDERS = ("ranks", "topk", SINK_FOLDER, JOURNAL, SCRATCH)
 _CSV_FILES = [f"{name}.csv" for name in TABLES]
 RESULT_FILES = [METRICS, RUN, SUMMARY, LINES, UNIT_LOG, FILES, *_CSV_FILES]
 _ENDINGS = {"ranks": (".h5", KEPT_EDGES), "topk": (".h5", ".tsv"), JOURNAL: (".unit", ".jsonl")}  # files of a run
+
+
+def kept_edges_path(folder: Path, path_index: int) -> Path:
+    """Return where an output directory keeps edges that were in memory."""
+    return folder / "ranks" / str(path_index) / KEPT_EDGES
 
 
 def _is_of_result(name: str) -> bool:

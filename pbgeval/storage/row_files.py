@@ -165,8 +165,6 @@ TOPK_COLUMNS = {
 _COLUMNS = {"ranks": RANK_COLUMNS, "topk": TOPK_COLUMNS}
 _RANKS_FILE = re.compile(r"([0-9]+)/ranks_([0-9]+)_([0-9]+)\.h5")
 
-KEPT_EDGES = "edges.npy"
-
 Kind = Literal["ranks", "topk"]
 
 
@@ -255,11 +253,6 @@ def open_query_file(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -
 
 def _of_sides(sides: Sequence[Side], columns: Mapping[str, ColumnLayout]) -> dict[str, ColumnLayout]:
     return {f"{side.label}/{name}": layout for side in sides for name, layout in columns.items()}
-
-
-def kept_edges_path(folder: Path, path_index: int) -> Path:
-    """Return where an output directory keeps edges that were in memory."""
-    return folder / "ranks" / str(path_index) / KEPT_EDGES
 
 
 def find_ranks(folder: Path) -> list[tuple[int, Bucket]]:

@@ -41,6 +41,7 @@ from pbgeval.notation import WorkUnit
 from pbgeval.progress import Observer
 from pbgeval.ranking.unit_passes import UnitOfEdges, UnitPasses
 from pbgeval.results.document import ReportContext, make_result
+from pbgeval.results.output import kept_edges_path
 from pbgeval.results.result import Result
 from pbgeval.scoring.block_scorer import (
     CONSISTENT,
@@ -53,7 +54,6 @@ from pbgeval.scoring.block_scorer import (
 from pbgeval.scoring.full_precision import CallerSettings, full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.objects import read_object_folder
-from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import plural
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_new
 from pbgeval.version import __version__

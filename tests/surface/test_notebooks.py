@@ -17,7 +17,7 @@ from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.given import from_ranks
 from pbgeval.report.comparison_pages import comparison_page
 from pbgeval.report.tables import console_of, to_terminal
-from pbgeval.storage.row_files import kept_edges_path
+from pbgeval.results.output import kept_edges_path
 from tests.kit.commands import lacking, metrics_of, run_main, run_of
 from tests.kit.reports import write_records
 

@@ -11,7 +11,8 @@ import pytest
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_command, run_program
 
-LOADED = 'print(); print(json.dumps(sorted(name for name in sys.modules if name.startswith(("pbgeval.", "torch")))))'
+NAMES = ("pbgeval.", "torch", "numpy", "h5py")
+LOADED = f"print(); print(json.dumps(sorted(name for name in sys.modules if name.startswith({NAMES}))))"
 EVALUATION = f"""
 import json, sys
 import pbgeval
@@ -68,3 +69,10 @@ def test_a_command_that_computes_no_scores_does_not_import_torch(arguments: str,
     *_, loaded = run_program(sys.executable, "-c", COMMAND, *arguments.split(), cwd=finished).splitlines()
 
     assert [name for name in json.loads(loaded) if name.startswith("torch")] == []
+
+
+@pytest.mark.parametrize(("arguments", "library"), [("--help", "numpy"), ("report a", "h5py")])
+def test_a_command_imports_no_large_library_that_it_does_not_need(arguments: str, library: str, finished: Path) -> None:
+    *_, loaded = run_program(sys.executable, "-c", COMMAND, *arguments.split(), cwd=finished).splitlines()
+
+    assert library not in json.loads(loaded)
