@@ -38,7 +38,7 @@ from pbgeval.scoring.block_scorer import (
 from pbgeval.storage.arrays import TensorRows
 from pbgeval.worker import sweep
 from tests.contracts.scorer_contract import ScorerContract, some_edges
-from tests.kit.held_up import short_of_memory
+from tests.kit.held_up import entries_after_each_unit, short_of_memory
 from tests.saved_ranks import counts_of
 
 NUM_ENTITIES, NUM_RELATIONS, DIMENSION = 53, 3, 6
@@ -454,10 +454,25 @@ def test_a_model_that_was_changed_in_place_never_gets_its_earlier_figures(kind, 
     assert after["mrr"] != before["mrr"]
 
 
+@pytest.mark.parametrize("kind", ["function", "vectors"])
+def test_a_run_that_was_interrupted_at_its_begin_begins_again(kind, tmp_path):
+    model, output = MODELS_OF_A_TABLE[kind](ENTITIES), tmp_path / "out"
+    with short_of_memory(sweep, "rank", 1), pytest.raises(IncompleteError, match="the same command begins again"):
+        evaluate_triples(model, MANY_EDGES, output=output)
+
+    again = evaluate_triples(model, MANY_EDGES, output=output)
+
+    assert again.document["metrics"] == evaluate_triples(model, MANY_EDGES).document["metrics"]
+
+
 @pytest.mark.parametrize(("kind", "resumes"), [("function", False), ("vectors", True)])
 def test_an_interrupted_run_of_a_function_is_not_resumed(kind, resumes, tmp_path):
     model = MODELS_OF_A_TABLE[kind](ENTITIES)
-    with short_of_memory(sweep, "rank", 1), pytest.raises(IncompleteError) as interrupted:
+    with (
+        entries_after_each_unit(),
+        short_of_memory(sweep._SweepResults, "finish", 1),
+        pytest.raises(IncompleteError) as interrupted,
+    ):
         evaluate_triples(model, MANY_EDGES, output=tmp_path)
 
     advice = "Run the same command again to resume." if resumes else "Runs of functions are not resumed; --overwrite"

@@ -157,7 +157,7 @@ def test_what_is_undefined_is_in_no_line() -> None:
             "both.auc": {"standard_error": 0.1, "low": 0.0, "high": 1.0},
             "tail.auc": {"low": 0.0, "high": 1.0},
         },
-        "sample": {},
+        "sample": {"num_units": 1, "population": 2},
     }
 
     run, step, values = result_line(Report(document), "name")

@@ -59,8 +59,8 @@ def test_every_requirement_has_a_lowest_version_and_one_that_is_pinned_without_l
     assert [name for name, version in pinned.items() if "+" in version] == []
 
 
-# The name is on no index: its extras and itself are installed from a clone, other packages by their own names.
-NOT_INSTALLABLE = re.compile(r"pbgeva[l]\[[a-z0-9,]+\]|install (-\S+ )*'?pbgeva[l]\b")
+# The name is on no index: its extras and itself are installed from a clone or a wheel, others by their own names.
+NOT_INSTALLABLE = re.compile(r"pbgeva[l]\[[a-z0-9,]+\]|install (-\S+ )*'?pbgeva[l]\b(?!-\d)")
 
 
 def test_no_message_or_page_advises_to_install_a_package_that_is_on_no_index() -> None:

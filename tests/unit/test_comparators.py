@@ -7,6 +7,7 @@ import pytest
 import torch
 from attrs import evolve
 
+from pbgeval.jit import CompiledLoop
 from pbgeval.scoring import distances
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
 from pbgeval.scoring.distances import ABSOLUTE
@@ -110,9 +111,12 @@ def test_distances_of_columns_are_computed_in_pieces_that_fit(monkeypatch):
     query_BQD, candidate_BCD = torch.randn(2, 7, 3), torch.randn(2, 6, 3)
     sizes = []
 
-    found_BQC = evolve(ABSOLUTE, term=lambda parts: sizes.append(parts[0].numel()) or parts[0].abs())(
-        query_BQD, candidate_BCD
-    )
+    def term(parts):
+        sizes.append(parts[0].numel())
+        return parts[0].abs()
+
+    loop = CompiledLoop(ABSOLUTE.loop.loop)  # that this process has not used, so that it is not worth it
+    found_BQC = evolve(ABSOLUTE, term=term, loop=loop)(query_BQD, candidate_BCD)
 
     torch.testing.assert_close(found_BQC, -(query_BQD[:, :, None] - candidate_BCD[:, None]).abs().sum(3))
     assert sizes == 2 * [18, 18, 18, 18, 18, 18, 6, 6, 6]
