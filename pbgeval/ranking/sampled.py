@@ -176,7 +176,7 @@ def make_list(
     All of it is on the device of the true entities, which `true_BQ` names.
     """
     table = group.tables[side]
-    num_chunks, num_queries = block.rows_BQ.shape
+    num_chunks = block.rows_BQ.shape[0]
     num_draws = 0 if table.featurized else block.num_words  # features cannot be drawn
     parts = [true_BQ] if block.num_batch else []
     if num_draws:
@@ -190,17 +190,24 @@ def make_list(
     marks_cells = device_scores.takes(ids_BC.device)
     has_copies = not settings.lists.pbg_semantics and not marks_cells
     copies = copies_of_true(true_BQ, ids_BC, block.num_batch) if has_copies else no_cells(ids_BC.device)
-    auc, words_QD = None, None if auc_words_ED is None else block.of_edges(auc_words_ED)
-    if words_QD is not None and not marks_cells:
-        query, candidate = settings.auc.cells(words_QD, ids_BC.shape[1])
-        competes = (
-            (candidate != query % num_queries) | (block.num_batch == 0)
-            if settings.lists.pbg_semantics
-            else ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
-        )
-        kept = competes.nonzero().squeeze(1)
-        auc = (query[kept], candidate[kept]), settings.auc.true_is_kept(words_QD)
+    words_QD = None if auc_words_ED is None else block.of_edges(auc_words_ED)
+    auc = None if words_QD is None or marks_cells else auc_cells(words_QD, block, true_BQ, ids_BC, settings)
     return CandidateList(ids_BC, copies, auc, words_QD)
+
+
+def auc_cells(
+    words_QD: Tensor, block: ChunkBlock, true_BQ: Tensor, ids_BC: Tensor, settings: PassSettings
+) -> tuple[CellIndex, Tensor]:
+    """Return the cells that the words of each query sample for the AUC, and whether its true score is sampled."""
+    num_queries = true_BQ.shape[1]
+    query, candidate = settings.auc.cells(words_QD, ids_BC.shape[1])
+    competes = (
+        (candidate != query % num_queries) | (block.num_batch == 0)
+        if settings.lists.pbg_semantics
+        else ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
+    )
+    kept = competes.nonzero().squeeze(1)
+    return (query[kept], candidate[kept]), settings.auc.true_is_kept(words_QD)
 
 
 # Some chunks of a block -> the cells that do not compete, and the cells sampled for the pooled AUC.

@@ -21,7 +21,7 @@ from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.draws import HOST, DrawStream, uniform_below
 from pbgeval.ranking.groups import Group
 from pbgeval.ranking.relations import RelationCandidates
-from pbgeval.ranking.sampled import CandidateList, ChunkPart, Scored, copies_of_true, count_by_loop
+from pbgeval.ranking.sampled import CandidateList, ChunkPart, Scored, auc_cells, copies_of_true, count_by_loop
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult
@@ -106,7 +106,7 @@ def _may_wait(unit: UnitOfEdges, settings: PassSettings) -> bool:
     """Tell whether a unit is one chunk of one relation whose lists are sampled, with nothing special about it."""
     lists, competition, num_edges = settings.lists, unit.competition, unit.edges.num_edges
     if not (
-        (settings.auc.exact and settings.loss is None and Side.REL not in settings.sides)
+        (not settings.auc.counts and settings.loss is None and Side.REL not in settings.sides)
         and (lists.num_batch_negs and not lists.num_degree_negs and not lists.pbg_semantics)
         and 0 < num_edges <= lists.chunk_size
         and (competition.rows_E is None and competition.chunks is None and competition.cluster_E is None)
@@ -157,7 +157,12 @@ def _count_together(
         place_BC = torch.arange(ids_BC.numel()).view(ids_BC.shape)  # of each candidate among these rows
         true[side] = place_BC[:, :num_queries]
         if side in settings.sides:
-            lists[side] = CandidateList(place_BC, copies_of_true(ids[side], ids_BC, num_queries), None, None)
+            copies = copies_of_true(ids[side], ids_BC, num_queries)
+            auc = None
+            if not settings.auc.exact:
+                words_QD = torch.cat([_auc_words(unit, side, settings) for unit in units])
+                auc = auc_cells(words_QD, block, ids[side], ids_BC, settings)
+            lists[side] = CandidateList(place_BC, copies, auc, None)
     lhs, rhs = (true[side].flatten() for side in ENDS)
     edges = EdgeBlock(0, lhs, rel_BQ.flatten(), rhs)
     group = Group(schema, edges, units[0].origin, {Side.LHS: lhs, Side.RHS: rhs}, compact, Competition())
@@ -186,12 +191,21 @@ def _draws(unit: UnitOfEdges, side: Side, num_rows: int, num_draws: int, setting
     return uniform_below(stream.words_on(HOST, unit.edges.start * settings.lists.words_per_row, num_draws), num_rows)
 
 
+def _auc_words(unit: UnitOfEdges, side: Side, settings: PassSettings) -> Tensor:
+    """Return the words that decide which scores of a unit's queries the AUC compares."""
+    rows_E = unit.edges.start + np.arange(unit.edges.num_edges)
+    words_ED = settings.auc.words(settings.seed, unit.origin.place, side, rows_E)
+    assert words_ED is not None, "some scores are kept, not all"
+    return words_ED
+
+
 def _split(part: ChunkPart, scored: Scored) -> Iterator[SideResult]:
     """Yield the results of the queries of each chunk."""
     counts, true_Q, (competing_P, query_P, _, _), _ = scored
-    assert query_P is not None, "the cells of all scores are named"
+    assert query_P is not None, "the cells of the scores are named"
     num_units, num_queries = part.rows_BQ.shape
     true_BQ = sortable_int32(true_Q.float()).reshape(num_units, num_queries)
+    kept_BQ = None if part.true_is_sampled_Q is None else part.true_is_sampled_Q.view(true_BQ.shape).numpy()
     images_P = sortable_int32(competing_P.float())
     borders = np.searchsorted(query_P.numpy(), np.arange(num_units + 1) * num_queries).tolist()
     num_copies = np.bincount(part.copies[0].numpy() // num_queries, minlength=num_units).tolist()
@@ -200,7 +214,10 @@ def _split(part: ChunkPart, scored: Scored) -> Iterator[SideResult]:
         yield SideResult(
             rows_Q=rows_Q,
             counts=QueryCounts.of_rows(counts_6Q),
-            raw_pool=ScorePool([true_BQ[at]], [images_P[borders[at] : borders[at + 1]]]),
+            raw_pool=ScorePool(
+                [true_BQ[at] if kept_BQ is None else true_BQ[at][kept_BQ[at]]],
+                [images_P[borders[at] : borders[at + 1]]],
+            ),
             filtered_pool=ScorePool(),
             numbers={
                 "num_outside": 0,

@@ -13,7 +13,7 @@ from attrs import evolve
 from benchmarks.many_buckets.graph import Parts, make_graph
 from pbgeval import evaluate, load_config
 from pbgeval.errors import EvalError
-from pbgeval.ranking import unit_passes
+from pbgeval.ranking import auc_sampling, unit_passes
 from tests.kit.commands import numbers_of
 from tests.kit.loops import loops_used
 from tests.saved_ranks import counts_of
@@ -23,6 +23,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "cosines": {"comparator": "cos"},
     "distances of tails": {"comparator": "squared_l2", "disable_lhs_negs": True, "num_uniform_negs": 0},
     "full chunks": {"num_batch_negs": 2},
+    "ranks alone": {"metrics": ["rank"]},
 }
 
 
@@ -74,6 +75,18 @@ def test_small_units_together_give_the_figures_of_each_alone(name: str, config: 
 
     assert first == second
     assert num_units == (11 if name == "full chunks" else 16)  # three edges are two chunks there
+
+
+def test_a_sample_of_the_scores_has_those_of_each_alone(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than 2^24 scores, as a million buckets have, each query draws its own."""
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
+    monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 200)
+    monkeypatch.setattr(auc_sampling, "SAMPLED_TRUE", 30)
+
+    first, second, num_units = both_ways(config)
+
+    assert first == second
+    assert num_units == 16
 
 
 def test_a_query_without_a_direction_is_named_as_in_its_unit_alone(config: Path) -> None:
