@@ -304,7 +304,7 @@ class Report(Result):
             relation: its name.
             head: the name of the known entity: tails are listed.
             tail: the same: heads are listed. Give one of both.
-            k: how many candidates; the run saved `save_topk`.
+            k: how many candidates, at most `save_topk`.
 
         Raises:
             ValueError: not one of head and tail is given.

@@ -303,7 +303,7 @@ def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], Query
                 if file.digest != facts.digest:
                     raise OutputError(
                         f"{file.path}: expected ranks of this run (digest {facts.digest[:8]}), found those of another "
-                        f"(digest {file.digest[:8]}); evaluate again"
+                        f"(digest {file.digest[:8]}); read the result anew if it was overwritten, else evaluate again"
                     )
                 if file.sides != facts.sides:
                     expected, found = (", ".join(side.label for side in sides) for sides in (facts.sides, file.sides))
