@@ -158,9 +158,8 @@ class CandidateList:
     # Cells sampled for the AUC, and whether each query's true score is sampled. None: all scores are, or lists are on a
     # GPU, which draws once cells are marked.
     auc: tuple[CellIndex, Tensor] | None
-    auc_words_QD: (
-        Tensor | None
-    )  # random words of each query, for a GPU; None: all scores are compared, or none is asked for
+    # Random words of each query, for a GPU. None: all scores are compared, or none is asked for.
+    auc_words_QD: Tensor | None
 
 
 def make_list(

@@ -64,6 +64,7 @@ import json, warnings
 import lightning.pytorch as pl, torch
 from torch.utils.data import DataLoader
 from pbgeval import Monitor, ScoredModel, edge_scorer
+from pbgeval.errors import EvalError
 from pbgeval.integrations.lightning import MonitorCallback
 
 class Module(pl.LightningModule):
@@ -108,7 +109,7 @@ for in_training, fails in ((True, False), (False, False), (True, True)):
         warnings.simplefilter("always")
         try:
             trainer.fit(module, DataLoader(edges, batch_size=16))
-        except Exception as error:
+        except EvalError as error:
             assert fails and "it fails" in str(error), error
     warned = any("is in evaluation mode" in str(of.message) for of in told)
     found.append([sorted(module.measured), sorted(module.trained), module.modes(), warned])

@@ -81,7 +81,7 @@ def asked(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 36, 1 << 36))  # room for all queries
     with PretendDevice():
         check_kernels(DEVICE, exact=True)  # once in a process: it is no part of a path
-        for number in range(1, 64):  # likewise
+        for number in range(1, 64):  # these too
             true_scores._multipliers(number, DEVICE)
     vars(kernels).update(dict.fromkeys(vars(kernels), 0))
     monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)
