@@ -93,7 +93,7 @@ def named_case(tmp_path_factory: pytest.TempPathFactory) -> tuple[TinyCase, dict
     return case, undisturbed_numbers(case, root / "undisturbed")
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("before", SHELLS.values(), ids=SHELLS)
 def test_a_run_has_the_same_numbers_whatever_the_shell_has_left_of_it(

@@ -61,7 +61,7 @@ def run(case: TinyCase, program: str, command: str = WAYS["script"]) -> Done:
     return start(["sh", "-c", command], case.root, PYTHONPATH=str(REPOSITORY), OMP_NUM_THREADS="1")
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "way"),
     [*((BARE, way) for way in WAYS), (GUARDED, "script"), (GUARDED, "module")],

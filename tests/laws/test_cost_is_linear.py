@@ -49,7 +49,7 @@ def num_calls(folder: Path, parts: Parts, *, filtered: bool) -> int:
     return calls
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("filtered", [False, True], ids=["raw", "filtered"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_work_grows_with_the_number_of_parts_alone(kind: str, filtered: bool, tmp_path: Path) -> None:

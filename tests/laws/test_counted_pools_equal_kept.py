@@ -205,6 +205,7 @@ class Products:
         return torch.from_numpy(self.vectors[known_Q] @ self.vectors[candidate_C].T)
 
 
+@pytest.mark.slow
 def test_9000_entities_have_exact_figures() -> None:
     """More than 2^24 scores: average precision changed with the seed, from 0.7 to 3.2 times its value."""
     random = np.random.default_rng(1)

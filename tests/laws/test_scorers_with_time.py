@@ -260,7 +260,7 @@ def evaluate_case(case: Case, keys: dict[str, Any], output: Path) -> None:
     evaluate(EvalConfig(**keys), output=output, model=OwnScorer(case), edges=edges, device="cpu")
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_workers_give_the_same_bytes(policy: str, tmp_path: Path) -> None:
     case = random_case(21, num_test=40)

@@ -131,6 +131,7 @@ def check_that_it_resumes(suite: Path, num_runs: int, killed_after: int) -> None
     assert {path: after[path] for path in before} == before, "what was finished is not computed again"
 
 
+@pytest.mark.slow
 def test_a_killed_suite_resumes_and_gives_the_same_bytes(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "again"
     folder.mkdir()

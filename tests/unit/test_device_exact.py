@@ -313,6 +313,7 @@ def test_sums_cut_by_tensor_cores_are_within_the_bound(
     assert (off_QC <= bound_QC).all()
 
 
+@pytest.mark.slow
 def test_the_bound_is_not_far_too_wide(kernel_device: str) -> None:
     """A thousand times wider would hold as well, and leave everything open."""
     off_QC, bound_QC = differences(ExactComparator("dot"), normal, (100, 300, 100), 1)
