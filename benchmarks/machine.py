@@ -15,6 +15,8 @@ import torch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PRODUCT_ROWS = 2048
+# Python is to keep bytecode, and torch's threads to wait, as they do unless they are told otherwise.
+LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 def describe(program: str, load: float, further: str = "") -> str:
@@ -31,6 +33,11 @@ def describe(program: str, load: float, further: str = "") -> str:
         f"Versions: pbgeval at {commit_of_package()}, torch {torch.__version__}{f'; {further}' if further else ''}\n"
         f"Command: {shlex.join(['python', program, *sys.argv[1:]])}"
     )
+
+
+def user_environment() -> dict[str, str]:
+    """Return the variables of this process without those that a user of the timed programs would not have set."""
+    return {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
 
 
 def matmul_flops(num_threads: int) -> float:

@@ -171,7 +171,8 @@ def _run(program: Program, edges: Path, *, sample_memory: bool) -> Iterator[tupl
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-run-") as name:
         folder = Path(name)
         command = [*program.command, "-p", f"edge_paths={edges}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(program.threads)}  # as torchbiggraph does for itself
+        # Threads as torchbiggraph sets them for itself.
+        environment = {**machine.user_environment(), "OMP_NUM_THREADS": str(program.threads)}
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             begun = time.perf_counter()
             process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=environment)

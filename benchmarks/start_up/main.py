@@ -36,8 +36,6 @@ FIRST, LATER = "evaluation of 400,000 edges, 1 worker, the first on a machine", 
 NUM_PACKAGES = 10
 RESULTS = ("result-a", "result-b")  # of the tiny graph, for commands that read one or two
 WITHOUT_SCORES = ("metrics", "inspect edges", "report result-a", "compare result-a result-b")
-# Python is to keep bytecode, and torch's threads to wait, as they do unless they are told otherwise.
-LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 # import time: self [us] | cumulative | imported package
 IMPORT_LINE = re.compile(r"import time:\s*(\d+) \|\s*\d+ \|\s*([^.\s]+)")
 
@@ -147,10 +145,8 @@ def _evaluation(config: Path, workers: int) -> tuple[str, ...]:
 
 
 def _run(command: list[str], folder: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
-    done = subprocess.run(
-        command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True, check=False
-    )
+    environment = {**machine.user_environment(), **variables}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.stderr.write(done.stderr)
         raise SystemExit(f"ended with status {done.returncode}: {shlex.join(command)}")
