@@ -44,13 +44,14 @@ from pbgeval.storage.text import plural
 from pbgeval.worker.record import Record
 
 MEASURED_SECONDS = 0.5  # at most
-MEASURED_SHARE = 0.03  # of a run, at most, where the run itself is planned
+MEASURED_SHARE = 0.01  # of a run, at most, where the run itself is planned
 SECONDS_OF_SMALL_RUNS = 3.0  # which measure nothing
 TERMS_PER_SECOND = {"cpu": 1e10, "cuda": 2e12}  # of a core or a GPU; it decides only whether and how long to measure
 FIRST_EDGES = 256  # of a trial, or more: enough that loops are compiled, as for the run
 FIRST_CELLS = 1 << 19
 STEP = 4  # times as many edges in the next trial
 NUMBERS_OF_TABLES = 1 << 24  # that rows are gathered from: more than fit in a cache
+NUMBERS_DRAWN = (1 << 20) + 7  # of these, again and again; a prime number, so no two rows are equal
 SWEPT_ROWS = 1 << 14  # of a table that queries stream past
 # Work beside the pass, as benchmarks/plan has found it.
 CPU_SECONDS_PER_KNOWN_EDGE = 0.4e-6
@@ -311,14 +312,15 @@ class _Trial:
         path_index, bucket, file = max(inputs.files, key=lambda of: of[2].num_edges)
         ends = tuple(side for side in settings.sides if side is not Side.REL)
         random = torch.Generator().manual_seed(0)
-        numbers = torch.rand(NUMBERS_OF_TABLES, generator=random).to(device) - 0.5  # of all tables: there may be many
+        drawn = torch.rand(NUMBERS_DRAWN, generator=random).to(device) - 0.5
+        numbers = drawn.repeat(NUMBERS_OF_TABLES // NUMBERS_DRAWN)  # of all tables: there may be many
         longest = NUMBERS_OF_TABLES if inputs.candidates == {CandidatePolicy.SAMPLED.value} else SWEPT_ROWS
         tables = {}
         for places in inputs.places_of_edges(bucket):
             for side, (entity_type, partition) in zip(ENDS, places, strict=True):
                 dimension = inputs.config.dimension_of(entity_type)
                 num_rows = _num_candidates(inputs, protocol, entity_type, partition)
-                num_rows = max(min(num_rows, longest, NUMBERS_OF_TABLES // dimension), 1)
+                num_rows = max(min(num_rows, longest, numbers.numel() // dimension), 1)
                 tables[entity_type, side] = EntityTable(
                     entity_type,
                     partition,
