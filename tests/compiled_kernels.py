@@ -74,9 +74,8 @@ OF_EXACT = {
 OF_OPEN = OF_EXACT | {"row_ptr": "*i32"}
 OF_PAIRS = OF_EXACT | {
     **dict.fromkeys(("query_ptr", "candidate_ptr", "true_row_ptr"), "*fp32"),
-    **dict.fromkeys(("row_ptr", "at_ptr"), "*i64"),
     **dict.fromkeys(("true_ptr", "true_error_ptr"), "*fp64"),
-    "sign_ptr": "*i8",
+    **{"row_ptr": "*i64", "value_ptr": "*fp32", "sign_ptr": "*i8"},
 }
 LIMITED = {"SLACK": device_exact.SLACK, "ROWS": device_exact.LIMITED_ROWS}
 TILES_LISTED = {
@@ -127,12 +126,12 @@ for parts in (1, 2):
             "COLUMNS": device_exact.ROUNDED_COLUMNS,
         },
     )
-for kind in ("values", "scores", "signs"):
+for kind in ("values", "true", "signs"):
     SMALL_KERNELS[f"score_exactly, {kind}"] = (
         "pair_kernels",
         OF_PAIRS,
         {
-            "INDEXED": kind == "signs",
+            "INDEXED": True,
             "KIND": kind,
             "IS_DISTANCE": True,
             "HAS_BIAS": True,

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbgeval.ranking import draws
-from pbgeval.scoring import device_exact, device_lists, device_pairs, device_scores
+from pbgeval.scoring import device_exact, device_lists, device_pairs, device_scores, home
 from pbgeval.scoring.distances import ABSOLUTE, MODULUS
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import GridProduct
@@ -307,6 +307,7 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         monkeypatch.setattr(module, "_kernels", lambda found=started_by_name: SimpleNamespace(**found))
         monkeypatch.setattr(module, "current", lambda device: nullcontext())
     monkeypatch.setattr(device_exact, "_devices_without_screen", cache(set))
+    monkeypatch.setattr(home, "_doubted", set())
     return launches
 
 
@@ -453,23 +454,28 @@ def describe_rows(rows, _, hashes, norms, squares, *sizes, **options):
     squares.copy_(rows[:, : sizes[-1]].double().square().sum(1))
 
 
-def score_exactly(query, row, candidate, column, at, true, true_error, true_row, score, error, sign, *sizes, **options):
-    name = "squared_l2" if options["IS_DISTANCE"] else "dot"
-    comparator = ExactComparator(name, options["HAS_BIAS"])
-    if options["KIND"] == "values":
-        score.copy_(GridProduct(comparator).paired(query, candidate))
-        return
+def score_exactly(query, row, candidate, column, true, true_error, true_row, *rest, **options):
+    (value, score, error, sign, num_open), sizes = rest[:5], rest[5:]
+    rows_per_grid, num_listed = sizes[5:7]
+    comparator = ExactComparator("squared_l2" if options["IS_DISTANCE"] else "dot", options["HAS_BIAS"])
     if options["INDEXED"]:
-        query, candidate = query[row], candidate[column]
+        query = query[row]
+        if options["KIND"] != "true":
+            candidate = candidate[row // rows_per_grid * num_listed + column]
+    if options["KIND"] != "signs":
+        value.copy_(GridProduct(comparator).paired(query, candidate))
+    if options["KIND"] == "values":
+        return
     found = comparator.scores_in_float64(query, candidate)
-    if options["KIND"] == "scores":
+    if options["KIND"] == "true":
         score.copy_(found[0])
         error.copy_(found[1])
         return
-    gap_P, bound_P = found[0] - true[at], (found[1] + true_error[at]) * options["SLACK"]
-    is_equal_P = (candidate == true_row[at]).all(1)
+    gap_P, bound_P = found[0] - true[row], (found[1] + true_error[row]) * options["SLACK"]
+    is_equal_P = (candidate == true_row[row]).all(1)
     is_open_P = (gap_P.abs() <= bound_P) & (bound_P > 0)
     sign.copy_(torch.where(is_open_P, torch.where(is_equal_P, 0, 2), gap_P.sign()))
+    num_open += (is_open_P & ~is_equal_P).sum().int()
 
 
 # What those of `list_kernels` write.

@@ -56,11 +56,15 @@ class QueryRows:
         return self.rows_BKD.flatten(0, 1)
 
     @cached_property
+    def own_rows_BQD(self) -> Tensor:
+        """The row of each query, in order."""
+        return self.rows_BKD if self.each_own else self.rows_KD[self.row_on_device_Q][None]
+
+    @cached_property
     def exact(self) -> device_exact.ExactRows:
         """The row of each query as a GPU's kernels of exact ranks read it."""
         assert self.exact_comparator is not None, "the caller has checked"
-        rows_BKD = self.rows_BKD if self.each_own else self.rows_KD[self.row_on_device_Q][None]
-        return device_exact.ExactRows.from_prepared(self.exact_comparator, rows_BKD, of_queries=True)
+        return device_exact.ExactRows.from_prepared(self.exact_comparator, self.own_rows_BQD, of_queries=True)
 
     @cached_property
     def row_on_device_Q(self) -> Tensor:

@@ -8,6 +8,8 @@ the hardware.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from attrs import define, field
 from torch import Tensor
@@ -17,6 +19,8 @@ from pbgeval.ranking.counting import CellIndex, are_among, count_compared
 from pbgeval.scoring import device_pairs
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.fast_products import rows_of_cells
+from pbgeval.scoring.home import holds, tell
 from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
@@ -46,48 +50,85 @@ def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
     return torch.where(short_Q, torch.nextafter(rounded_Q, torch.full_like(rounded_Q, towards)), rounded_Q)
 
 
-def decide(
-    comparator: ExactComparator,
-    queries: tuple[Tensor, Tensor],
-    candidates: tuple[Tensor, Tensor],
-    true: ExactTrue,
-    query_P: Tensor,
-) -> Tensor:
-    """Return whether candidates score higher (1), the same (0) or lower (-1) than true entities, int8 (P,).
+def signs_of(queries: QueryRows, candidate_BCD: Tensor, query_P: Tensor, column_P: Tensor) -> Tensor:
+    """Return whether cells score higher (1), the same (0) or lower (-1) than the true entity of their query, int8.
 
     Args:
-        comparator: defines the scores.
-        queries: prepared rows, and each pair's index among them.
-        candidates: prepared rows, and each pair's index among them.
-        true: true scores of all queries.
-        query_P: each pair's index among the true scores.
+        queries: whose true scores are known.
+        candidate_BCD: prepared rows, as many grids as queries have.
+        query_P: the query of each cell.
+        column_P: its column.
     """
+    comparator = queries.exact_comparator
+    assert comparator is not None, "ranks are exact"
+    if query_P.numel() and comparator.has_pair_kernel(queries.rows_KD):
+        return _signs_by_kernel(comparator, queries, candidate_BCD, (query_P, column_P))
     parts = [torch.empty(0, dtype=torch.int8, device=query_P.device)]
     sizes = sizes_on(query_P.device)
-    step = sizes.rows(sizes.decided_pairs, candidates[0].shape[-1])
+    step = sizes.rows(sizes.decided_pairs, candidate_BCD.shape[-1])
     for start in range(0, query_P.numel(), step):
-        pairs = slice(start, start + step)
-        query = query_P[pairs]
-        pair_queries, pair_candidates = (queries[0], queries[1][pairs]), (candidates[0], candidates[1][pairs])
-        if comparator.has_pair_kernel(queries[0]):
-            known = true.score_Q, true.error_Q, true.rows_QD
-            signs_P = device_pairs.signs(comparator.pair_kind(), pair_queries, pair_candidates, known, query)
-            open_P = (signs_P == device_pairs.OPEN).nonzero().squeeze(1)
-        else:
-            score_P, error_P = comparator.pair_scores_in_float64(pair_queries, pair_candidates)
-            gap_P = score_P - true.score_Q[query]
-            signs_P = gap_P.sign().to(torch.int8)
-            bound_P = (error_P + true.error_Q[query]) * (1 + 2.0**-40)
-            # If neither score has an error, equal numbers are equal scores.
-            open_P = ((gap_P.abs() <= bound_P) & (bound_P > 0)).nonzero().squeeze(1)
-        if open_P.numel():
-            query_PD, candidate_PD = (rows[index[open_P]] for rows, index in (pair_queries, pair_candidates))
-            exact_P = comparator.signs(query_PD, candidate_PD, true.rows_QD[query[open_P]])
-            signs_P[open_P] = torch.from_numpy(exact_P).to(signs_P.device)
-        with comparator.lock:
-            comparator.tally.update(in_float64=query.numel() - open_P.numel(), exactly=open_P.numel())
-        parts.append(signs_P)
+        cells = query_P[start : start + step], column_P[start : start + step]
+        parts.append(_signs_of_some(comparator, queries, candidate_BCD, cells))
     return torch.cat(parts)
+
+
+def _signs_of_some(comparator: ExactComparator, queries: QueryRows, candidate_BCD: Tensor, cells: CellIndex) -> Tensor:
+    true, query_P = queries.true, cells[0]
+    assert isinstance(true, ExactTrue), "ranks are exact"
+    of_rows = queries.row_on_device_Q[query_P], cells[1]
+    score_P, error_P = comparator.pair_scores_in_float64(*rows_of_cells(queries.rows_BKD, candidate_BCD, of_rows))
+    gap_P = score_P - true.score_Q[query_P]
+    signs_P = gap_P.sign().to(torch.int8)
+    bound_P = (error_P + true.error_Q[query_P]) * (1 + 2.0**-40)
+    # If neither score has an error, equal numbers are equal scores.
+    open_P = ((gap_P.abs() <= bound_P) & (bound_P > 0)).nonzero().squeeze(1)
+    if open_P.numel():
+        _decide_exactly(comparator, queries, candidate_BCD, cells, signs_P, open_P)
+    _add_to_tally(comparator, query_P.numel(), open_P.numel())
+    return signs_P
+
+
+def _signs_by_kernel(
+    comparator: ExactComparator, queries: QueryRows, candidate_BCD: Tensor, cells: CellIndex
+) -> Tensor:
+    true = queries.true
+    assert isinstance(true, ExactTrue), "ranks are exact"
+    known = true.score_Q, true.error_Q, true.rows_QD
+    signs_P, num_open = device_pairs.signs(comparator.pair_kind(), queries.own_rows_BQD, candidate_BCD, known, cells)
+    if not holds(_none_is_open, num_open):
+        open_P = (signs_P == device_pairs.OPEN).nonzero().squeeze(1)
+        _decide_exactly(comparator, queries, candidate_BCD, cells, signs_P, open_P)
+    tell(partial(_add_to_tally, comparator, cells[0].numel()), num_open)
+    return signs_P
+
+
+def _decide_exactly(
+    comparator: ExactComparator,
+    queries: QueryRows,
+    candidate_BCD: Tensor,
+    cells: CellIndex,
+    signs_P: Tensor,
+    open_P: Tensor,
+) -> None:
+    """Write the signs of some of the cells, which float64 leaves open."""
+    assert isinstance(queries.true, ExactTrue), "ranks are exact"
+    sizes = sizes_on(signs_P.device)
+    for some_P in torch.split(open_P, sizes.rows(sizes.decided_pairs, candidate_BCD.shape[-1])):
+        query_P, column_P = (of[some_P] for of in cells)
+        of_rows = queries.row_on_device_Q[query_P], column_P
+        pairs = rows_of_cells(queries.rows_BKD, candidate_BCD, of_rows)
+        query_PD, candidate_PD = (rows_ND[at_P] for rows_ND, at_P in pairs)
+        exact_P = comparator.signs(query_PD, candidate_PD, queries.true.rows_QD[query_P])
+        signs_P[some_P] = torch.from_numpy(exact_P).to(signs_P.device)
+
+
+def _none_is_open(num_open: int) -> bool:
+    return num_open == 0
+
+
+def _add_to_tally(comparator: ExactComparator, num_cells: int, num_open: int) -> None:
+    with comparator.lock:
+        comparator.tally.update(in_float64=num_cells - num_open, exactly=num_open)
 
 
 def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> RankCounts:
@@ -142,7 +183,7 @@ def decided(
         return counts
     row_P = queries.row_on_device_Q[query_P]
     known_P = are_among(row_P, column_P, known, candidates.num_columns)
-    signs_P = signs_of(queries, candidates, query_P, column_P)
+    signs_P = signs_of(queries, candidates.rows_BCD, query_P, column_P)
     return with_signs(counts, query_P, signs_P, known_P)
 
 
@@ -163,17 +204,6 @@ def with_signs(
     if in_time_P is None or counts.in_time is None:
         return QueryCounts(raw, known, counts.in_time)
     return QueryCounts(raw, known, _with_decisions(counts.in_time, query_P[in_time_P], signs_P[in_time_P]))
-
-
-def signs_of(queries: QueryRows, candidates: CandidateRows, query_P: Tensor, column_P: Tensor) -> Tensor:
-    """Return whether cells score higher (1), the same (0) or lower (-1) than the true entity of their query, int8."""
-    assert queries.exact_comparator is not None, "ranks are exact"
-    assert isinstance(queries.true, ExactTrue), "ranks are exact"
-    row_P = queries.row_on_device_Q[query_P]
-    candidate_P = row_P // queries.rows_BKD.shape[1] * candidates.num_columns + column_P
-    return decide(
-        queries.exact_comparator, (queries.rows_KD, row_P), (candidates.rows_CD, candidate_P), queries.true, query_P
-    )
 
 
 @define(eq=False)

@@ -111,7 +111,7 @@ class GpuBackend(TorchBackend):
                 rows_KD, rows_CD, term = queries.rows_KD, candidates.rows_CD, self.comparator.term
                 signs_P = device_scores.compare(rows_KD, targets, rows_CD, hash_C, query_P, column_P, term)
             else:
-                signs_P = signs_of(queries, candidates, query_P, column_P)
+                signs_P = signs_of(queries, candidates.rows_BCD, query_P, column_P)
             own = column_P, own_Q
             device_lists.add_signs(count_3Q, query_P, signs_P, device_lists.ALL, competing=1, but_own=own)
         return count_3Q
@@ -200,7 +200,7 @@ class GpuBackend(TorchBackend):
     ) -> None:
         """Decide cells, and add them to counts (`device_lists.add_signs`)."""
         if cells[0].numel():
-            signs_P = signs_of(block.queries, block.candidates, *cells)
+            signs_P = signs_of(block.queries, block.candidates.rows_BCD, *cells)
             device_lists.add_signs(count_NQ, cells[0], signs_P, of, amount=amount, competing=competing)
 
 

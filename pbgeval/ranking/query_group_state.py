@@ -483,12 +483,11 @@ class QueryGroupState:
             row_Q = sent(torch.from_numpy(queries.key_Q[at:until] - first_key), prepared_KD.device)
             true_QD = self.source.vectors(queries.query_group.scorer, self.hidden, true_Q)
             candidates_QD = self.prepared_candidates(true_QD, true_Q)
-            queries_QD = prepared_KD.index_select(0, row_Q)
             if self.exact_comparator is not None:
-                self.true_scores.write(
-                    at, ExactTrue.from_pairs(self.exact_comparator, queries_QD, candidates_QD).packed()
-                )
+                exact = ExactTrue.from_pairs(self.exact_comparator, prepared_KD, candidates_QD, row_Q)
+                self.true_scores.write(at, exact.packed())
                 continue
+            queries_QD = prepared_KD.index_select(0, row_Q)
             true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.backend.pairs)
             cells = np.arange(at, until), true_Q
             refuse_nan_of_pairs(self.comparator, (queries_QD, candidates_QD), true.score_Q, cells, self.nan_score)

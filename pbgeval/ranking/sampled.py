@@ -29,7 +29,7 @@ from pbgeval.ranking.counting import (
     no_cells,
 )
 from pbgeval.ranking.draws import DrawStream, uniform_below
-from pbgeval.ranking.exact import decide, signs_of, with_signs
+from pbgeval.ranking.exact import signs_of, with_signs
 from pbgeval.ranking.groups import Group, refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
@@ -477,7 +477,7 @@ def score_chunks(
     if backend.exact_comparator is None:
         return _scored(part, counted, settings)
     assert counted.open is not None, "lists are short enough"
-    signs = partial(signs_of, queries, candidates)
+    signs = partial(signs_of, queries, candidate_BCD)
     counted, in_time = _decided(part, counted, signs, backend.device)
     return _scored(part, counted, settings, in_time)
 
@@ -523,8 +523,9 @@ def _signs_by_id(part: ChunkPart, exact_comparator: ExactComparator, query_P: Te
         )
         query_PD = group.queries(hidden, group.rows(hidden.other, known), rows)
         true_PD, candidate_PD = (group.candidates(hidden, group.rows(hidden, ids), ids) for ids in (true, candidate))
-        true_scores, pairs = ExactTrue.from_pairs(exact_comparator, query_PD, true_PD), torch.arange(query.numel())
-        signs.append(decide(exact_comparator, (query_PD, pairs), (candidate_PD, pairs), true_scores, pairs))
+        of_true, pairs = ExactTrue.from_pairs(exact_comparator, query_PD, true_PD), torch.arange(query.numel())
+        queries = QueryRows(query_PD[None], pairs, of_true, exact_comparator, each_own=True)
+        signs.append(signs_of(queries, candidate_PD[None], pairs, pairs))
     return torch.cat(signs)
 
 

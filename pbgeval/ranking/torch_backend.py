@@ -24,7 +24,7 @@ from pbgeval.ranking.block import (
     moved,
 )
 from pbgeval.ranking.counting import CellIndex
-from pbgeval.ranking.exact import cells_between, decide, limits, that_compete
+from pbgeval.ranking.exact import cells_between, limits, signs_of, that_compete
 from pbgeval.ranking.groups import first_nan
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import BlockSizes, sizes_on
@@ -92,10 +92,8 @@ class TorchBackend:
         assert self.exact_comparator is not None, "ranks are exact"
         if block.read is None or not block.read[0].numel():
             return torch.empty(0, dtype=torch.float64, device=self.device)
-        row_P, column_P = moved(block.read, self.device)
-        candidate_P = row_P // block.queries.rows_BKD.shape[1] * block.num_columns + column_P
-        queries, candidates = (block.queries.rows_KD, row_P), (block.candidates.rows_CD, candidate_P)
-        return values_by(self.exact_comparator).of_pairs(queries, candidates)
+        rows = block.queries.rows_BKD, block.candidates.rows_BCD
+        return values_by(self.exact_comparator).of_cells(*rows, moved(block.read, self.device))
 
     def count(self, block: Block) -> Counted:
         """Count every candidate of a block for every query.
@@ -190,9 +188,7 @@ class TorchBackend:
         candidate_ND, score_N = pairs
         true = queries.true
         if isinstance(true, ExactTrue):
-            assert self.exact_comparator is not None, "ranks are exact"
-            query_rows = queries.rows_KD, queries.row_on_device_Q[query_P]
-            signs_P = decide(self.exact_comparator, query_rows, (candidate_ND, at_P), true, query_P)
+            signs_P = signs_of(queries, candidate_ND[None], query_P, at_P)
             return signs_P > 0, signs_P == 0
         assert true is not None, "true scores are known"
         score_P = score_N[at_P]

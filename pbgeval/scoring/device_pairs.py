@@ -77,76 +77,105 @@ class PairKind:
     unit: float  # relative error of a rounding
 
 
-def values(kind: PairKind, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
-    """Return the value of each pair of rows on grids, float64 (P,)."""
-    return _start(kind, "values", (query_PD, None), (candidate_PD, None), None)[0]
+def values(
+    kind: PairKind, query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """Return the value of each pair of rows on grids, float64 (P,).
+
+    Args:
+        kind: of the pairs.
+        query_BKD: prepared rows.
+        candidate_BCD: prepared rows, as many grids.
+        cells: the row of each pair among the queries of all grids, and its column; None: rows at the same place.
+    """
+    num_pairs = query_BKD.shape[:-1].numel() if cells is None else cells[0].numel()
+    value_P = torch.empty(num_pairs, dtype=torch.float64, device=query_BKD.device)
+    _start(kind, "values", query_BKD, candidate_BCD, cells, {"value": value_P})
+    return value_P
 
 
-def scores(kind: PairKind, query_PD: Tensor, candidate_PD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the score of each pair of rows, without the constant, and how far at most it is off, float64 (P,)."""
-    score_P, error_P, _ = _start(kind, "scores", (query_PD, None), (candidate_PD, None), None)
-    return score_P, error_P
+def true_scores(
+    kind: PairKind, query_KD: Tensor, true_QD: Tensor, row_Q: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return of each true entity with its query the value, float32, the score and its error, float64 (Q,).
+
+    Args:
+        kind: of the pairs.
+        query_KD: prepared rows.
+        true_QD: prepared rows.
+        row_Q: which of the queries each true entity has; None: the one at its place.
+    """
+    value_Q = torch.empty(len(true_QD), dtype=torch.float32, device=query_KD.device)
+    score_Q, error_Q = (torch.empty_like(value_Q, dtype=torch.float64) for _ in range(2))
+    into = {"value": value_Q, "score": score_Q, "error": error_Q}
+    _start(kind, "true", query_KD[None], true_QD[None], row_Q if row_Q is None else (row_Q, row_Q), into)
+    return value_Q, score_Q, error_Q
 
 
 def signs(
     kind: PairKind,
-    queries: tuple[Tensor, Tensor],
-    candidates: tuple[Tensor, Tensor],
+    query_BQD: Tensor,
+    candidate_BCD: Tensor,
     true: tuple[Tensor, Tensor, Tensor],
-    query_P: Tensor,
-) -> Tensor:
-    """Compare pairs with true scores: 1 higher, 0 equal, -1 lower, `OPEN` where bounds do not tell; int8 (P,).
+    cells: tuple[Tensor, Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Compare cells with true scores: 1 higher, 0 equal, -1 lower, `OPEN` where bounds do not tell.
 
     Args:
         kind: of the pairs.
-        queries: prepared rows, and each pair's index among them.
-        candidates: the same.
-        true: scores of all queries, how far they are off, and prepared rows of their true entities.
-        query_P: each pair's index among these.
+        query_BQD: prepared rows.
+        candidate_BCD: prepared rows, as many grids.
+        true: of all queries: scores and how far they are off, both as far apart; prepared rows of their true entities.
+        cells: the query of each cell among those of all grids, and its column.
+
+    Returns:
+        Signs, int8 (P,); how many of them are `OPEN`, int32 (1,).
     """
-    return _start(kind, "signs", queries, candidates, (*true, query_P))[2]
+    sign_P = torch.empty(cells[0].numel(), dtype=torch.int8, device=query_BQD.device)
+    num_open = torch.zeros(1, dtype=torch.int32, device=query_BQD.device)
+    _start(kind, "signs", query_BQD, candidate_BCD, cells, {"sign": sign_P, "num_open": num_open}, true)
+    return sign_P, num_open
 
 
 def _start(
     kind: PairKind,
     what: str,
-    queries: tuple[Tensor, Tensor | None],
-    candidates: tuple[Tensor, Tensor | None],
-    true: tuple[Tensor, Tensor, Tensor, Tensor] | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Start the kernel of pairs; return scores, errors and signs, of which those asked for are written."""
-    (query_ND, row_P), (candidate_ND, column_P) = queries, candidates
-    device, num_pairs = query_ND.device, candidate_ND.shape[0] if column_P is None else column_P.numel()
-    score_P, error_P = (
-        torch.empty(num_pairs if is_written else 0, dtype=torch.float64, device=device)
-        for is_written in (what != "signs", what == "scores")
-    )
-    sign_P = torch.empty(num_pairs if what == "signs" else 0, dtype=torch.int8, device=device)
+    query_BKD: Tensor,
+    candidate_BCD: Tensor,
+    cells: tuple[Tensor, Tensor] | None,
+    into: dict[str, Tensor],
+    true: tuple[Tensor, Tensor, Tensor] | None = None,
+) -> None:
+    """Start the kernel of pairs, which writes numbers of each pair, by name."""
+    unread = next(iter(into.values()))
+    num_pairs = unread.numel()
     if not num_pairs:
-        return score_P, error_P, sign_P
+        return
+    query_ND, candidate_ND = (of.flatten(0, -2) for of in (query_BKD, candidate_BCD))
     query_ND, candidate_ND = (of if of.stride(-1) == 1 else of.contiguous() for of in (query_ND, candidate_ND))
-    row_P, column_P = (sign_P if of is None else of.contiguous() for of in (row_P, column_P))  # if none, not read
-    true_Q, error_Q, true_QD, at_P = [sign_P[:, None]] * 4 if true is None else (of.contiguous() for of in true)
-    with current(device):
+    row_P, column_P = (unread, unread) if cells is None else (of.contiguous() for of in cells)
+    true_Q, error_Q, true_QD = (unread, unread, unread[:, None]) if true is None else true
+    assert true_Q.stride() == error_Q.stride(), "of one table"
+    with current(query_BKD.device):
         _kernels().score_exactly[(-(-num_pairs // PAIRS),)](
             query_ND,
             row_P,
             candidate_ND,
             column_P,
-            at_P,
             true_Q,
             error_Q,
             true_QD,
-            score_P,
-            error_P,
-            sign_P,
+            *(into.get(name, unread) for name in ("value", "score", "error", "sign", "num_open")),
             num_pairs,
             query_ND.stride(0),
             candidate_ND.stride(0),
             true_QD.stride(0),
-            candidate_ND.shape[-1],
+            true_Q.stride(0),
+            query_BKD.shape[-2],
+            candidate_BCD.shape[-2],
+            candidate_BCD.shape[-1],
             kind.bits,
-            INDEXED=what == "signs",
+            INDEXED=cells is not None,
             KIND=what,
             IS_DISTANCE=kind.is_distance,
             HAS_BIAS=kind.bias,
@@ -155,4 +184,3 @@ def _start(
             PAIRS=PAIRS,
             num_warps=WARPS,
         )
-    return score_P, error_P, sign_P

@@ -312,8 +312,6 @@ class ExactComparator:
 
         Rounding may depend on the hardware: code that needs the same bits everywhere uses fast_products.py.
         """
-        if self.has_pair_kernel(query_ND):
-            return device_pairs.scores(self.pair_kind(), query_ND, candidate_ND)
         q_ND, c_ND = query_ND[..., :-1].double(), candidate_ND.double()
         share = relative_error(c_ND.shape[-1])
         added_N = torch.zeros_like(q_ND[..., 0])

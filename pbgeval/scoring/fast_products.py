@@ -182,8 +182,7 @@ class GridProduct:
     def paired(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
         if self.comparator.has_pair_kernel(query_PD):
-            num_columns = candidate_PD.shape[-1] - int(self.comparator.is_distance and self.comparator.bias)
-            return device_pairs.values(self.comparator.pair_kind(grid_bits(num_columns)), query_PD, candidate_PD)
+            return device_pairs.values(_pair_kind(self.comparator, candidate_PD), query_PD, candidate_PD)
         every_P = torch.arange(query_PD.shape[0]) if query_PD.device.type == "cpu" else None
         found = None if every_P is None else self._by_loop((query_PD, every_P), (candidate_PD, every_P))
         if found is not None:
@@ -194,14 +193,12 @@ class GridProduct:
         products_P, *squares = ((x_PD * y_PD).sum(-1) for x_PD, y_PD in ((q_PD, c_PD), (q_PD, q_PD), (c_PD, c_PD)))
         return self._values(products_P, (squares[0], weight_P, constant_P), (squares[1], bias_P))
 
-    def of_pairs(self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor:
-        """Do the same for pairs of rows.
-
-        Args:
-            queries: prepared rows, and the one of each pair.
-            candidates: prepared rows, and the one of each pair.
-        """
-        found = self._by_loop(queries, candidates) if queries[0].device.type == "cpu" else None
+    def of_cells(self, query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor]) -> Tensor:
+        """Do the same for cells of grids: (row of all grids' queries, column)."""
+        if self.comparator.has_pair_kernel(query_BKD[0]):
+            return device_pairs.values(_pair_kind(self.comparator, candidate_BCD), query_BKD, candidate_BCD, cells)
+        queries, candidates = rows_of_cells(query_BKD, candidate_BCD, cells)
+        found = self._by_loop(queries, candidates) if query_BKD.device.type == "cpu" else None
         return self.paired(queries[0][queries[1]], candidates[0][candidates[1]]) if found is None else found
 
     def _by_loop(self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor | None:
@@ -277,11 +274,11 @@ class ColumnSums:
     def paired(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
         every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
-        return self.of_pairs((query_PD, every_P), (candidate_PD, every_P))
+        return self.of_cells(query_PD[None], candidate_PD[None], (every_P, every_P))
 
-    def of_pairs(self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor:
-        """Do the same for pairs of rows, given as rows and the one of each pair."""
-        (query_KD, row_P), (candidate_CD, column_P) = queries, candidates
+    def of_cells(self, query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor]) -> Tensor:
+        """Do the same for cells of grids: (row of all grids' queries, column)."""
+        (query_KD, row_P), (candidate_CD, column_P) = rows_of_cells(query_BKD, candidate_BCD, cells)
         query_KD, weight_K, constant_K = _columns(self.comparator, query_KD, of_queries=True)
         candidate_CD, bias_C, _ = _columns(self.comparator, candidate_CD, of_queries=False)
         values_P = absolute_of_pairs((query_KD, row_P), (candidate_CD, column_P))
@@ -293,6 +290,39 @@ class ColumnSums:
 def values_by(comparator: ExactComparator) -> GridProduct | ColumnSums:
     """Return what makes the values of a comparator."""
     return ColumnSums(comparator, torch.float64) if comparator.adds_magnitudes else GridProduct(comparator)
+
+
+def rows_of_cells(
+    query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor]
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return the rows of all grids' queries, the one of each cell (row, column) of grids, and those of candidates."""
+    row_P, at_P = cells
+    if query_BKD.shape[0] > 1:
+        at_P = row_P // query_BKD.shape[1] * candidate_BCD.shape[1] + at_P
+    return (query_BKD.flatten(0, 1), row_P), (candidate_BCD.flatten(0, 1), at_P)
+
+
+def true_values_and_scores(
+    comparator: ExactComparator, query_KD: Tensor, true_QD: Tensor, row_Q: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return of each true entity the value, float32, and the score with its error, as `scores_in_float64` does.
+
+    Args:
+        comparator: defines the scores.
+        query_KD: prepared rows.
+        true_QD: prepared rows.
+        row_Q: which of the queries each true entity has; None: the one at its place.
+    """
+    if comparator.has_pair_kernel(query_KD):
+        return device_pairs.true_scores(_pair_kind(comparator, true_QD), query_KD, true_QD, row_Q)
+    query_QD = query_KD if row_Q is None else query_KD.index_select(0, row_Q)
+    value_Q = values_by(comparator).paired(query_QD, true_QD).float()
+    return value_Q, *comparator.scores_in_float64(query_QD, true_QD)
+
+
+def _pair_kind(comparator: ExactComparator, candidate_ND: Tensor) -> device_pairs.PairKind:
+    """Return what the kernel of pairs asks for, to make values."""
+    return comparator.pair_kind(grid_bits(candidate_ND.shape[-1] - int(comparator.is_distance and comparator.bias)))
 
 
 def grid_bits(num_columns: int) -> int:

@@ -1,15 +1,14 @@
 """What a GPU has found -> the host, once for much work: the host waits for one copy, not for each answer.
 
-Results are handed on when they are there. What only a fault makes false - rows are finite, no product overflows - is
-taken for granted until then. If some of it turns out to be false, nothing is handed on, and the work is done again with
-a look at each, which names the fault. On a CPU there is nothing to wait for: everything is looked at and handed on at
-once.
+Results are handed on when they are there. What is nearly always true - rows are finite, no product overflows, float64
+decides - is taken for granted until then. If some of it turns out to be false, nothing is handed on, and the work is
+done again with a look at each, which names a fault. Later work looks at what has been false. On a CPU there is nothing
+to wait for: everything is looked at and handed on at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -23,17 +22,27 @@ T = TypeVar("T")
 Fact = tuple[Callable[..., bool], tuple[Tensor, ...]]
 Result = tuple[Callable[..., None], tuple[Tensor | None, ...]]
 
-# The facts that work of this thread takes for granted. Rows are checked deep inside operators, which know of no unit.
-_granted: ContextVar[list[Fact] | None] = ContextVar("granted", default=None)
+# Where results of this thread's work come together. Rows are checked deep inside operators, which know of no unit.
+_working: ContextVar[Home | None] = ContextVar("working", default=None)
+_doubted: set[Callable[..., bool]] = set()  # facts that have been false in this process: they are looked at
 
 
 def holds(fact: Callable[..., bool], *numbers: Tensor) -> bool:
     """Tell whether something holds of some numbers, or take it for granted where work on a GPU looks at its end."""
-    granted = _granted.get()
-    if granted is None or numbers[0].device.type == "cpu":
+    home = _working.get()
+    if home is None or numbers[0].device.type == "cpu" or fact in _doubted:
         return fact(*(number.item() for number in numbers))
-    granted.append((fact, numbers))
+    home.granted.append((fact, numbers))
     return True
+
+
+def tell(then: Callable[..., None], *numbers: Tensor) -> None:
+    """Hand numbers on, on the host: at once, or with the other results of work on a GPU."""
+    home = _working.get()
+    if home is None:
+        then(*(number.item() for number in numbers))
+    else:
+        home.bring(lambda *values: then(*(value.item() for value in values)), *numbers)
 
 
 @define(eq=False)
@@ -41,6 +50,7 @@ class Home:
     """Where results of some work come together."""
 
     device: torch.device
+    granted: list[Fact] = field(factory=list, init=False)
     _results: list[Result] = field(factory=list, init=False)
 
     def bring(self, then: Callable[..., None], *values: Tensor | None) -> None:
@@ -58,12 +68,13 @@ class Home:
         """Forget the results from the one with a number on: they are found again."""
         del self._results[first:]
 
-    def come(self, granted: Sequence[Fact]) -> bool:
+    def come(self) -> bool:
         """Bring all results home and hand them on; return whether all facts hold, without which none is."""
-        values = [value for _, of_one in (*granted, *self._results) for value in of_one if value is not None]
+        values = [value for _, of_one in (*self.granted, *self._results) for value in of_one if value is not None]
         on_host = iter(on_the_host(values))
-        for fact, numbers in granted:
+        for fact, numbers in self.granted:
             if not fact(*(next(on_host).item() for _ in numbers)):
+                _doubted.add(fact)
                 return False
         for then, of_one in self._results:
             then(*(value if value is None else next(on_host) for value in of_one))
@@ -80,22 +91,15 @@ def come_home(device: torch.device, work: Callable[..., T], undo: Callable[[], N
     """
     if device.type != "cpu":
         home = Home(device)
-        with _taken_for_granted() as granted:
+        before = _working.set(home)
+        try:
             found = work(home=home)
-        if home.come(granted):
+        finally:
+            _working.reset(before)
+        if home.come():
             return found
         undo()
     home = Home(device)
     found = work(home=home)
-    home.come(())
+    home.come()
     return found
-
-
-@contextmanager
-def _taken_for_granted() -> Iterator[list[Fact]]:
-    granted: list[Fact] = []
-    before = _granted.set(granted)
-    try:
-        yield granted
-    finally:
-        _granted.reset(before)

@@ -22,7 +22,9 @@ OPEN = tl.constexpr(2)  # the sign of a pair that is left open
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1; nor for where tensors begin.
 OF_ROWS = ["num_rows", "stride", "num_columns", "num_squared"]
-OF_PAIRS = ["num_pairs", "query_stride", "candidate_stride", "true_stride", "num_columns", "bits"]
+OF_PAIRS = ["num_pairs", "query_stride", "candidate_stride", "true_stride", "score_stride"]
+OF_PAIRS += ["rows_per_grid", "num_listed", "num_columns", "bits"]
+ANYWHERE = ["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "true_ptr", "true_error_ptr", "true_row_ptr"]
 
 
 @triton.jit(do_not_specialize=OF_ROWS, do_not_specialize_on_alignment=["row_ptr"])
@@ -75,24 +77,28 @@ def describe_rows(
 
 @triton.jit(
     do_not_specialize=OF_PAIRS,
-    do_not_specialize_on_alignment=["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "at_ptr", "true_row_ptr"],
+    do_not_specialize_on_alignment=ANYWHERE,
 )
 def score_exactly(
     query_ptr,
     row_ptr,
     candidate_ptr,
     column_ptr,
-    at_ptr,
     true_ptr,
     true_error_ptr,
     true_row_ptr,
+    value_ptr,
     score_ptr,
     error_ptr,
     sign_ptr,
+    num_open_ptr,
     num_pairs,
     query_stride,
     candidate_stride,
     true_stride,
+    score_stride,
+    rows_per_grid,
+    num_listed,
     num_columns,
     bits,
     INDEXED: tl.constexpr,
@@ -103,32 +109,36 @@ def score_exactly(
     SLACK: tl.constexpr,
     PAIRS: tl.constexpr,
 ):
-    """Score each pair of prepared rows: row `row` of queries with row `column` of candidates, or those at its place.
+    """Score each pair of prepared rows: row `row` of queries with row `column` of its grid's candidates.
 
-    A query has `num_columns` factors and a constant. What is written:
+    Where pairs are not indexed, rows are those at their place. A query has `num_columns` factors and a constant. What
+    is written:
 
-        values   to `score`: the product of rows on grids of `bits` bits, which has the same bits on any hardware
-        scores   to `score` and `error`: in float64, without the constant, and how far at most it is off
-        signs    to `sign`: whether that is above the true score of query `at` (1), equal (0) or below (-1), or `OPEN`;
-                 a candidate with the row of the true entity is equal
+        values   to `value`: the product of rows on grids of `bits` bits, which has the same bits on any hardware
+        true     the same, for candidates at their place; and to `score` and `error`: the score in float64, without the
+                 constant, and how far at most it is off
+        signs    to `sign`: whether that is above the true score of query `row` (1), equal (0) or below (-1), or `OPEN`;
+                 a candidate with the row of the true entity is equal. The number of the last is added to `num_open`.
     """
     place_P = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
     is_pair_P = place_P < num_pairs
     row_P, column_P = place_P, place_P
     if INDEXED:
         row_P = tl.load(row_ptr + place_P, mask=is_pair_P, other=0)
-        column_P = tl.load(column_ptr + place_P, mask=is_pair_P, other=0)
+        if KIND != "true":
+            column_P = tl.load(column_ptr + place_P, mask=is_pair_P, other=0)
+            column_P += row_P // rows_per_grid * num_listed
     query_P, candidate_P = query_ptr + row_P * query_stride, candidate_ptr + column_P * candidate_stride
     size = num_columns - 1 if IS_DISTANCE and HAS_BIAS else num_columns
     added_P = tl.zeros((PAIRS,), tl.float64)
     if IS_DISTANCE and HAS_BIAS:
         weight_P = tl.load(query_P + size, mask=is_pair_P, other=0.0).to(tl.float64)
         added_P = weight_P * tl.load(candidate_P + size, mask=is_pair_P, other=0.0).to(tl.float64)
-    if KIND == "values":
+    if KIND != "signs":
         value_P = _value(query_P, candidate_P, is_pair_P, size, bits, IS_DISTANCE, PAIRS) + added_P
         value_P += tl.load(query_P + num_columns, mask=is_pair_P, other=0.0).to(tl.float64)
-        tl.store(score_ptr + place_P, value_P, mask=is_pair_P)
-    else:
+        tl.store(value_ptr + place_P, value_P, mask=is_pair_P)
+    if KIND != "values":
         sum_P = tl.zeros((PAIRS,), tl.float64)
         magnitude_P = tl.zeros((PAIRS,), tl.float64)
         for k in range(size):
@@ -140,23 +150,23 @@ def score_exactly(
         score_P = added_P - sum_P if IS_DISTANCE else sum_P
         share = (num_columns + 8).to(tl.float64) * tl.full([], UNIT, tl.float64)
         error_P = share * (magnitude_P + tl.abs(added_P))
-        if KIND == "scores":
+        if KIND == "true":
             tl.store(score_ptr + place_P, score_P, mask=is_pair_P)
             tl.store(error_ptr + place_P, error_P, mask=is_pair_P)
         else:
-            at_P = tl.load(at_ptr + place_P, mask=is_pair_P, other=0)
-            gap_P = score_P - tl.load(true_ptr + at_P, mask=is_pair_P, other=0.0)
-            bound_P = error_P + tl.load(true_error_ptr + at_P, mask=is_pair_P, other=0.0)
+            gap_P = score_P - tl.load(true_ptr + row_P * score_stride, mask=is_pair_P, other=0.0)
+            bound_P = error_P + tl.load(true_error_ptr + row_P * score_stride, mask=is_pair_P, other=0.0)
             bound_P = bound_P * tl.full([], SLACK, tl.float64)
             sign_P = (gap_P > 0).to(tl.int8) - (gap_P < 0).to(tl.int8)
             # If neither score has an error, equal numbers are equal scores.
             is_open_P = is_pair_P & (tl.abs(gap_P) <= bound_P) & (bound_P > 0)
             if tl.max(is_open_P.to(tl.int32)) > 0:
-                true_P, is_equal_P = true_row_ptr + at_P * true_stride, is_open_P
+                true_P, is_equal_P = true_row_ptr + row_P * true_stride, is_open_P
                 for k in range(num_columns):
                     x_P = tl.load(true_P + k, mask=is_open_P, other=0.0)
                     is_equal_P &= x_P == tl.load(candidate_P + k, mask=is_open_P, other=0.0)
                 sign_P = tl.where(is_open_P, tl.where(is_equal_P, 0, OPEN), sign_P).to(tl.int8)
+                tl.atomic_add(num_open_ptr, tl.sum((is_open_P & ~is_equal_P).to(tl.int32)))
             tl.store(sign_ptr + place_P, sign_P, mask=is_pair_P)
 
 

@@ -16,7 +16,7 @@ from pbgeval.scoring.block_scorer import PairedScores, RowComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.fast_products import values_by
+from pbgeval.scoring.fast_products import true_values_and_scores
 from pbgeval.storage.transfers import sent
 
 
@@ -81,10 +81,11 @@ class ExactTrue:
     error_Q: Tensor  # float64: the largest possible error of `score_Q`
 
     @classmethod
-    def from_pairs(cls, comparator: ExactComparator, query_QD: Tensor, true_QD: Tensor) -> ExactTrue:
-        """Score each prepared query with its own true entity's prepared row."""
-        value_Q = values_by(comparator).paired(query_QD, true_QD).float()
-        return cls(true_QD, value_Q, *comparator.scores_in_float64(query_QD, true_QD))
+    def from_pairs(
+        cls, comparator: ExactComparator, query_KD: Tensor, true_QD: Tensor, row_Q: Tensor | None = None
+    ) -> ExactTrue:
+        """Score each true entity's prepared row with its prepared query: row `row`, or the one at its place."""
+        return cls(true_QD, *true_values_and_scores(comparator, query_KD, true_QD, row_Q))
 
     def packed(self) -> Tensor:
         """Return a row of floats per query; numbers of float64 keep their bits."""

@@ -135,9 +135,7 @@ def test_what_is_taken_for_granted_is_looked_at_in_the_end(
     expected = outcome("cpu")
     pretend(monkeypatch)
     times = []
-    monkeypatch.setattr(
-        Home, "come", lambda self, granted, come=Home.come: times.append(come(self, granted)) or times[-1]
-    )
+    monkeypatch.setattr(Home, "come", lambda self, come=Home.come: times.append(come(self)) or times[-1])
     with PretendDevice():
         found = outcome("device")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from pbgeval.scoring import device_pairs, device_scores
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import GridProduct
-from pbgeval.scoring.true_scores import described, row_hashes
+from pbgeval.scoring.true_scores import ExactTrue, described, row_hashes
 
 KINDS = [
     (name, bias)
@@ -99,20 +99,26 @@ def test_scores_and_signs_are_those_of_fractions(kernel_device, make, name, bias
         return
     query_PD, candidate_PD = drawn(make, comparator, 9)
 
-    score_P, error_P = comparator.scores_in_float64(query_PD, candidate_PD)
-
+    true = ExactTrue.from_pairs(comparator, query_PD, candidate_PD)
+    score_P, error_P = true.score_Q, true.error_Q
+    assert torch.equal(true.value_Q, GridProduct(comparator).paired(query_PD, candidate_PD).float())
     exact = [score(comparator, *rows) for rows in zip(query_PD, candidate_PD, strict=True)]
     for found, error, expected in zip(score_P.tolist(), error_P.tolist(), exact, strict=True):
         assert abs(Fraction(found) - expected) <= Fraction(error)
     generator = torch.Generator().manual_seed(2)
-    row_P, column_P, at_P = (torch.randint(0, 150, (300,), generator=generator) for _ in range(3))
-    row_P, at_P[:100] = at_P, torch.arange(100)  # the query's own true entity
-    column_P[:50] = at_P[:50]
-    kind, true = comparator.pair_kind(), (score_P, error_P, candidate_PD)
+    row_P, column_P = (torch.randint(0, 150, (300,), generator=generator) for _ in range(2))
+    column_P[:50] = row_P[:50]  # the query's own true entity
+    column_P[50:] %= 50
+    grids = [rows_ND.view(3, 50, -1) for rows_ND in (query_PD, candidate_PD)]
+    column_P[:50] %= 50
 
-    sign_P = device_pairs.signs(kind, (query_PD, row_P), (candidate_PD, column_P), true, at_P)
+    sign_P, num_open = device_pairs.signs(
+        comparator.pair_kind(), *grids, (score_P, error_P, candidate_PD), (row_P, column_P)
+    )
 
     assert not sign_P[:50].any()
+    assert num_open == (sign_P == device_pairs.OPEN).sum()
+    column_P += row_P // 50 * 50
     for row, column, sign in zip(row_P.tolist(), column_P.tolist(), sign_P.tolist(), strict=True):
         first = score(comparator, query_PD[row], candidate_PD[column])
         expected = (first > exact[row]) - (first < exact[row])

@@ -1,0 +1,32 @@
+"""What a GPU finds comes home at the end of much work, unless something that is taken for granted is false."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pbgeval.scoring import home
+from pbgeval.scoring.home import Home, come_home, holds, tell
+from tests.pretend_device import DEVICE, PretendDevice
+
+
+def test_what_was_false_once_is_looked_at_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work is done again once; numbers that are told arrive once for each work that counts."""
+    monkeypatch.setattr(home, "_doubted", set())
+    seen: list[bool] = []
+    told: list[int] = []
+
+    def is_one(number: int) -> bool:
+        return number == 1
+
+    def work(home: Home) -> None:
+        number = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+        seen.append(holds(is_one, number))
+        tell(told.append, number + 7)
+
+    with PretendDevice():
+        come_home(DEVICE, work)
+        come_home(DEVICE, work)
+
+    assert seen == [True, False, False]
+    assert told == [7, 7]
