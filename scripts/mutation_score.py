@@ -4,17 +4,24 @@
     python -m scripts.mutation_score --map map.json --count 300     draw mutants by --seed, and try them
 
 The checkout is copied to a temporary folder, where mutants are written one at a time. A mutant is killed by a test that
-fails or takes too long. Survivors are listed: each is equivalent to the original, or shows a test that is missing.
+fails or takes too long. First come the unmarked tests that reach it, then those marked slow, which run before each
+change lands: what only they notice is counted apart. Times are CPU times, so that a busy machine changes nothing.
+Survivors are listed: each is equivalent to the original, or shows a test that is missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import copy
 import json
+import math
 import os
+import py_compile
 import random
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,11 +37,14 @@ from attrs import frozen
 
 ROOMS = ("ranking", "scoring", "stats", "metrics", "worker", "inputs/edge_sample")  # or single modules
 TESTS = ("tests/unit", "tests/laws", "tests/golden", "tests/contracts/test_backends.py")
-UNMARKED = "not slow and not peers and not slurm and not netns and not browser and not gpu"
+MARKS = "not peers and not slurm and not netns and not browser and not gpu"
 KINDS = ("comparison", "boundary", "arithmetic", "constant", "return")
 SHORTEST = 25  # tests of a mutant that run first
 USAGE_ERROR, NO_TESTS = 4, 5  # exit statuses of pytest
-START_SECONDS = 60.0  # that a pytest process may take beside its tests
+TOO_LONG = -9  # that of a process that is ended
+START_SECONDS = 60.0  # that a pytest process may compute beside its tests
+RECORDING_SECONDS = 2 * 3600.0
+WAITING = 10  # times as long as it may compute, it may also wait, for others who use the machine
 
 Function = tuple[str, int]  # a file's path in the tree, the line of `def` or of the first decorator
 
@@ -156,13 +166,14 @@ def draw(tree: Path, rooms: Sequence[str], count: int, seed: int) -> list[Mutant
 
 
 class Recorder:
-    """Notes the functions of the package that each passed test calls, and how long the test takes."""
+    """Notes the functions of the package that each passed test calls, its CPU time, and whether it is marked slow."""
 
     def __init__(self, tree: Path, output: Path) -> None:
         self.tree, self.output = tree, output
         self.package = f"{tree / 'pbgeval'}{os.sep}"
         self.calls: set[tuple[str, int]] = set()
-        self.tests: dict[str, tuple[float, list[str]]] = {}
+        self.tests: dict[str, tuple[float, bool, list[str]]] = {}
+        self.began = 0.0
 
     def trace(self, frame: FrameType, event: str, argument: object) -> None:
         """Note a call; its lines are not looked at."""
@@ -173,19 +184,26 @@ class Recorder:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Begin a test, with its fixtures."""
         self.calls.clear()
+        self.began = cpu_seconds()
         threading.settrace(self.trace)
         sys.settrace(self.trace)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """End a test."""
+        """End a part of a test."""
         if report.when == "call" and report.passed:
             named = sorted(f"{os.path.relpath(path, self.tree)}:{line}" for path, line in self.calls)
-            self.tests[report.nodeid] = round(report.duration, 3), named
+            self.tests[report.nodeid] = round(cpu_seconds() - self.began, 3), "slow" in report.keywords, named
+        self.began = cpu_seconds()
 
     def pytest_sessionfinish(self) -> None:
         """Write the map."""
         sys.settrace(None)
         self.output.write_text(json.dumps(self.tests), encoding="utf-8")
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -195,29 +213,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def record(tree: Path, tests: Sequence[str], output: Path) -> int:
     """Run the tests of a tree once, and write which functions each of them calls; return pytest's status."""
-    plugin = ["-p", "scripts.mutation_score", "-m", UNMARKED, "-q", "--no-header"]
-    return _pytest(tree, [*plugin, *tests], None, {"PBGEVAL_MUTATION_MAP": str(output)})
+    plugin = ["-p", "scripts.mutation_score", "-m", MARKS]
+    return _pytest(tree, [*plugin, *tests], RECORDING_SECONDS, {"PBGEVAL_MUTATION_MAP": str(output)})[0]
 
 
 @frozen
 class Reached:
     """Which tests reach which function."""
 
-    tests: dict[str, tuple[float, list[str]]]  # by name: seconds, functions
-    by_function: dict[str, list[str]]  # the shortest first
+    seconds: dict[str, float]  # of CPU time, by test
+    slow: set[str]  # tests that are marked so
+    by_function: dict[str, list[str]]  # the shortest first, those marked slow at the end
 
     @classmethod
     def read(cls, path: Path) -> Reached:
         """Read a map."""
-        tests = {name: (float(seconds), of) for name, (seconds, of) in json.loads(path.read_text()).items()}
         by_function = defaultdict(list)
-        for name in sorted(tests, key=lambda of: tests[of][0]):
-            for function in tests[name][1]:
+        tests = sorted(json.loads(path.read_text(encoding="utf-8")).items(), key=lambda of: (of[1][1], of[1][0]))
+        for name, (_, _, functions) in tests:
+            for function in functions:
                 by_function[function].append(name)
-        return cls(tests, dict(by_function))
+        seconds = {name: float(seconds) for name, (seconds, _, _) in tests}
+        return cls(seconds, {name for name, (_, is_slow, _) in tests if is_slow}, dict(by_function))
 
     def tests_of(self, mutant: Mutant, callers: dict[Function, set[Function]]) -> list[str]:
-        """Return the tests that reach a mutant, the shortest first.
+        """Return the tests that reach a mutant, the shortest first, those marked slow at the end.
 
         What is compiled is called by no frame of Python: then the tests of the functions that mention it count.
         """
@@ -229,7 +249,7 @@ class Reached:
             seen |= waiting
             waiting = set().union(*(callers.get(of, set()) for of in waiting)) - seen
             names = {name for path, line in waiting for name in self.by_function.get(f"{path}:{line}", ())}
-        return sorted(names, key=lambda name: self.tests[name][0])
+        return sorted(names, key=lambda name: (name in self.slow, self.seconds[name]))
 
 
 def callers_in(tree: Path) -> dict[Function, set[Function]]:
@@ -258,7 +278,10 @@ def callers_in(tree: Path) -> dict[Function, set[Function]]:
 
 
 def copy_of(tree: Path, folder: Path) -> Path:
-    """Copy the files of a checkout that git lists, or all of a folder that is none."""
+    """Copy the files of a checkout that git lists, or all of a folder that is none, and compile them.
+
+    Tests start many processes. Bytecode is told by the hash of its source: a mutant may be as long, and as old.
+    """
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=tree, capture_output=True, text=True, check=False)
     names = listed.stdout.split("\0")[:-1] if listed.returncode == 0 else []
     names = names or [path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()]
@@ -267,45 +290,64 @@ def copy_of(tree: Path, folder: Path) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes((tree / name).read_bytes())
             (folder / name).chmod((tree / name).stat().st_mode)
+    compileall.compile_dir(folder, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
     return folder
 
 
-def _pytest(tree: Path, arguments: Sequence[str], timeout: float | None, more: dict[str, str] | None = None) -> int:
-    """Run tests of a tree in a process; return its status, 1 where it takes too long."""
-    here = str(Path(__file__).resolve().parents[1])
+def _pytest(tree: Path, arguments: Sequence[str], limit: float, more: dict[str, str] | None = None) -> tuple[int, str]:
+    """Run tests of a tree in a process that may compute so many seconds; return its status and what it prints.
+
+    They run as in CI: random examples are the same each time, and those that an earlier mutant failed are not tried.
+    """
+    here = Path(__file__).resolve().parents[1]
     environment = {
-        **{"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"},
+        **{"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "CI": "true"},
         **os.environ,
+        "PBGEVAL_REFERENCE": str((here / os.environ.get("PBGEVAL_REFERENCE", "../shared")).resolve()),
         **{"PYTHONPATH": f"{tree}{os.pathsep}{here}", "PYTHONDONTWRITEBYTECODE": "1"},
         **(more or {}),
     }
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--hypothesis-profile", "quick", *arguments]
-    process = subprocess.Popen(command, cwd=tree, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        return process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        return 1
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, 9)
-            process.wait()
+    command = ["prlimit", f"--cpu={math.ceil(limit)}", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    command += ["--hypothesis-profile", "quick", "-q", "--no-header", *arguments]
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as printed:
+        process = subprocess.Popen(command, cwd=tree, env=environment, stdout=printed, start_new_session=True)
+        try:
+            status = process.wait(WAITING * limit)
+        except subprocess.TimeoutExpired:
+            status = TOO_LONG
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        printed.seek(0)
+        return status, printed.read()
 
 
-def is_killed(tree: Path, mutant: Mutant, reached: Reached, tests: Sequence[str], limit: float) -> bool:
-    """Run the tests that reach a mutant, first the shortest, then as many as `limit` seconds allow."""
+def killer_of(tree: Path, mutant: Mutant, reached: Reached, tests: Sequence[str], limit: float) -> str:
+    """Return which test fails with a mutant, or what else ends the tests that reach it; "" where they pass.
+
+    The shortest come first, then as many as `limit` seconds allow, then those marked slow, in as many seconds again.
+    """
     path = tree / mutant.path
     whole = path.read_bytes()
     path.write_bytes(whole[: mutant.start] + mutant.after.encode() + whole[mutant.stop :])
+    unmarked = [name for name in tests if name not in reached.slow]
+    slow = [name for name in tests if name in reached.slow]
     try:
-        for part in (list(tests[:SHORTEST]), _within(tests[SHORTEST:], reached, limit)):
-            seconds = sum(reached.tests[name][0] for name in part)
-            status = _pytest(tree, ["-x", "-q", *part], START_SECONDS + 10 * seconds) if part else 0
+        for part in (
+            unmarked[:SHORTEST],
+            _within(unmarked[SHORTEST:], reached, limit),
+            _within(slow, reached, limit),
+        ):
+            seconds = START_SECONDS + 10 * sum(reached.seconds[name] for name in part)
+            status, printed = _pytest(tree, ["-x", "--tb=no", *part], seconds) if part else (0, "")
             if status == USAGE_ERROR:  # a module that cannot be imported; or a name of the map that is no test's
                 path.write_bytes(whole)
-                assert _pytest(tree, ["--collect-only", "-q", *part], None) == 0, "the map is of other tests"
+                assert _pytest(tree, ["--collect-only", *part], seconds)[0] == 0, "the map is of other tests"
             if status not in (0, NO_TESTS):
-                return True
-        return False
+                failed = re.search("^(?:FAILED|ERROR) (.*?)(?: - |$)", printed, re.MULTILINE)
+                return failed[1] if failed else f"pytest's status {status}"
+        return ""
     finally:
         path.write_bytes(whole)
 
@@ -318,9 +360,9 @@ def _within(tests: Sequence[str], reached: Reached, limit: float) -> list[str]:
     chosen, seconds = [], 0.0
     for place in range(max(map(len, files.values()), default=0)):
         for of_file in files.values():
-            if place < len(of_file) and seconds + reached.tests[of_file[place]][0] <= limit:
+            if place < len(of_file) and seconds + reached.seconds[of_file[place]] <= limit:
                 chosen.append(of_file[place])
-                seconds += reached.tests[of_file[place]][0]
+                seconds += reached.seconds[of_file[place]]
     return chosen
 
 
@@ -333,7 +375,9 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: 0)")
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help=f"packages to change (default: {' '.join(ROOMS)})")
     parser.add_argument("--tests", nargs="+", default=TESTS, help=f"tests to record (default: {' '.join(TESTS)})")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds of tests per mutant (default: 120)")
+    parser.add_argument(
+        "--limit", type=float, default=120.0, help="seconds of tests per mutant, and of those marked slow"
+    )
     return parser.parse_args()
 
 
@@ -346,22 +390,22 @@ def main() -> None:
             status = record(tree, given.tests, given.map.resolve())
             print(f"recorded {given.map}, pytest's status {status}", flush=True)
         reached, callers = Reached.read(given.map), callers_in(tree)
-        survivors, unreached, began = [], 0, time.monotonic()
+        survivors, unreached, by_slow, began = [], 0, 0, time.monotonic()
         drawn = draw(tree, given.rooms, given.count, given.seed)
         for number, mutant in enumerate(drawn, 1):
             tests = reached.tests_of(mutant, callers)
             unreached += not tests
-            if tests and is_killed(tree, mutant, reached, tests, given.limit):
-                word = "killed"
-            else:
-                word = "survived" if tests else "not reached"
+            killer = killer_of(tree, mutant, reached, tests, given.limit)
+            by_slow += killer in reached.slow
+            if not killer:
                 survivors.append(mutant)
+            word = f"killed by {killer}:" if killer else "survived" if tests else "not reached"
             print(f"{number}/{len(drawn)} {word} {mutant} ({len(tests)} tests)", flush=True)
     print("\n".join(["survivors:", *(f"  {mutant}" for mutant in survivors)]))
     num_killed = len(drawn) - len(survivors)
     share = num_killed / max(1, len(drawn))
-    print(f"killed {num_killed} of {len(drawn)} ({share:.1%}), {unreached} reached by no test, seed {given.seed}, "
-          f"{time.monotonic() - began:.0f} s")  # fmt: skip
+    print(f"killed {num_killed} of {len(drawn)} ({share:.1%}), {by_slow} of them by tests marked slow alone, "
+          f"{unreached} reached by no test, seed {given.seed}, {time.monotonic() - began:.0f} s")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.mutation_score import callers_in
+from scripts import mutation_score
+from scripts.mutation_score import Reached, callers_in, draw, killer_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODULE = '''BLOCK = 1 << 10
@@ -21,6 +22,16 @@ def rank(true: int, others: list[int] = [0]) -> int:
 def is_first(true, others):
     return rank(true, others) == 1
 '''
+TESTS = """import pytest
+from pbgeval.ranking.ranks import rank
+
+def test_rank():
+    assert (1, 2, 3) == (rank(5, [1, 2]), rank(4, [9]), rank(0, [7, 8]))
+
+@pytest.mark.slow
+def test_ties():
+    assert rank(5, [5]) == 1
+"""
 
 
 @pytest.fixture
@@ -31,8 +42,7 @@ def tree(tmp_path: Path) -> Path:
         "pbgeval/ranking/ranks.py": MODULE,
         "pbgeval/report/page.py": "def page():\n    return 1\n",
         "conftest.py": "from hypothesis import settings\nsettings.register_profile('quick')\n",
-        "tests/test_ranks.py": "from pbgeval.ranking.ranks import rank\n\n"
-        "def test_rank():\n    assert (1, 2, 3) == (rank(5, [1, 2]), rank(4, [9]), rank(0, [7, 8]))\n",
+        "tests/test_ranks.py": TESTS,
     }
     for name, text in files.items():
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -50,13 +60,33 @@ def test_what_a_test_notices_is_killed_and_the_rest_is_listed(tree: Path, tmp_pa
     place = "  pbgeval/ranking/ranks.py:"
     survivors = {line for line in done.stdout.splitlines() if line.startswith(place)}
     assert survivors == {
-        f"{place}6: boundary: other > true -> (other >= true)",
         f"{place}9: comparison: rank(true, others) == 1 -> (rank(true, others) != 1)",
         f"{place}9: constant: 1 -> 2",
         f"{place}9: return: return rank(true, others) == 1 -> return None",
     }
-    assert "killed 4 of 8 (50.0%), 3 reached by no test, seed 0, " in done.stdout
+    assert "killed by tests/test_ranks.py::test_ties: pbgeval/ranking/ranks.py:6: boundary: " in done.stdout
+    assert "killed 5 of 8 (62.5%), 1 of them by tests marked slow alone, 3 reached by no test, seed 0, " in done.stdout
     assert (tree / "pbgeval/ranking/ranks.py").read_text() == MODULE
+
+
+@pytest.mark.slow
+def test_one_that_never_ends_is_killed_by_its_cpu_time(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = tree / "pbgeval/ranking/ranks.py"
+    ranks.write_text("def rank():\n    while 1 > 2:\n        pass\n")
+    (tree / "tests/test_ranks.py").write_text(
+        "from pbgeval.ranking.ranks import rank\n\ndef test_rank():\n    rank()\n"
+    )
+    (tmp_path / "map.json").write_text(
+        '{"tests/test_ranks.py::test_rank": [0.0, false, ["pbgeval/ranking/ranks.py:1"]]}'
+    )
+    monkeypatch.setattr(mutation_score, "START_SECONDS", 3.0)
+    mutant = next(of for of in draw(tree, ["ranking"], 9, 0) if of.kind == "comparison")
+
+    killer = killer_of(tree, mutant, Reached.read(tmp_path / "map.json"), ["tests/test_ranks.py::test_rank"], 9.0)
+
+    assert killer == "pytest's status -9"
 
 
 def test_a_compiled_function_is_reached_by_those_of_its_own_file_that_name_it(tree: Path) -> None:
