@@ -167,7 +167,6 @@ class MonitorProtocol:
             bias=schema.bias,
             dynamic=schema.dynamic,
             max_norm=schema.max_norm is not None,
-            batch_negs=self.lists.num_batch_negs > 0,
         )
         return slow is None
 

@@ -222,11 +222,11 @@ class ChunkLists:
 
     scorer: EdgeScorer
     tables: Mapping[Side, EntityTable]
-    ids: Mapping[Side, Tensor]  # (B, K): the lists of a hidden side, else the chunks' own entities
+    ids: Mapping[Side, Tensor]  # (B, K): the chunks' own entities, and on a hidden side behind them the candidates
     hidden: tuple[Side, ...]  # the sides that queries hide
     rel_BQ: Tensor | None  # None: relations are not dynamic
     shape: torch.Size  # (chunks, queries per chunk)
-    begin_with_own: bool  # whether lists begin with the chunk's own entities
+    first: int  # where candidates begin in `ids`: 0 if the chunk's own entities are among them
     names_scores: bool  # whether the cells to read hold all scores that are asked for
 
     @property
@@ -239,7 +239,11 @@ class ChunkLists:
 
     @property
     def num_cells(self) -> int:
-        return self.num_queries * sum(self.ids[side].shape[1] for side in self.hidden)
+        return self.num_queries * sum(self.num_candidates(side) for side in self.hidden)
+
+    def num_candidates(self, hidden: Side) -> int:
+        """Return how many candidates a query has that hides a side; 0 if none does."""
+        return self.ids[hidden].shape[1] - self.first if hidden in self.hidden else 0
 
 
 @frozen(eq=False)

@@ -88,7 +88,7 @@ class CpuBackend(TorchBackend):
             *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
         ]
         parameters = [value for by_name in scorer.parameters.values() for value in by_name.values()]
-        lengths = [lists.ids[side].shape[1] for side in lists.hidden]
+        lengths = [lists.num_candidates(side) for side in lists.hidden]
         loop, is_exact, num_cells = count_gathered, self.exact_comparator is not None, lists.num_cells
         can_score = comparator.name == "dot"
         if is_exact:
@@ -97,7 +97,7 @@ class CpuBackend(TorchBackend):
                 scorer.dynamic or is_moved(scorer.operator, comparator.name)
             )
         return (
-            lists.begin_with_own
+            (is_exact or lists.first == 0)
             and (not self.keeps_scores or (is_exact and lists.names_scores and num_cells <= MAX_CELLS_READ))
             and (can_score and not comparator.bias and scorer.operator in OPERATORS)
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side

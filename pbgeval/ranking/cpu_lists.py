@@ -64,7 +64,6 @@ def slow_exact_lists(
     bias: bool,
     dynamic: bool,
     max_norm: bool = False,
-    batch_negs: bool = True,
 ) -> str | None:
     """Return why exact ranks in sampled lists are not counted by a loop, in words; None if they are.
 
@@ -74,7 +73,6 @@ def slow_exact_lists(
         bias: whether the comparator has one.
         dynamic: whether relations are dynamic.
         max_norm: whether rows that are too long are scaled.
-        batch_negs: whether lists begin with the entities of their chunk.
     """
     operators = tuple(operators)
     unknown = next((operator for operator in operators if operator not in OPERATORS), None)
@@ -85,7 +83,6 @@ def slow_exact_lists(
         f"operator {unknown!r}": unknown is not None,
         f"operator {stays!r}, comparator {comparator!r} and dynamic_relations = False": stays is not None,
         "max_norm": max_norm,
-        "num_batch_negs = 0": not batch_negs,
     }
     return next((reason for reason, applies in reasons.items() if applies), None) if operators else None
 
@@ -95,6 +92,7 @@ class _Sizes:
     """How chunks are laid out for products."""
 
     num_queries: int  # per chunk
+    first: int  # where candidates begin among gathered rows
     lengths: tuple[int, int]  # of the lists by hidden side; 0: the side is not hidden
     rows: int  # of a product, with padding
     columns: tuple[int, int]  # of a product on each side, with padding
@@ -103,15 +101,16 @@ class _Sizes:
     @classmethod
     def from_lists(cls, lists: ChunkLists, more_columns: int = 0) -> _Sizes:
         table_ND, (_, num_queries) = lists.tables[Side.LHS].embeddings_ND, lists.shape
-        lhs, rhs = (lists.ids[side].shape[1] if side in lists.hidden else 0 for side in ENDS)
+        lhs, rhs = (lists.num_candidates(side) for side in ENDS)
         lhs_columns, rhs_columns = (size_in_chunks(length, table_ND) if length else 0 for length in (lhs, rhs))
         rows = size_in_chunks(num_queries, table_ND)
-        return cls(num_queries, (lhs, rhs), rows, (lhs_columns, rhs_columns), table_ND.shape[1] + more_columns)
+        width = table_ND.shape[1] + more_columns
+        return cls(num_queries, lists.first, (lhs, rhs), rows, (lhs_columns, rhs_columns), width)
 
     def row_shapes(self, lists: ChunkLists) -> list[tuple[int, int]]:
         """Return the shape of the gathered rows on each side; rows beyond the lists pad products."""
         return [
-            (max(columns, self.rows, lists.ids[side].shape[1]), self.dimension)
+            (max(self.first + columns, self.rows, lists.ids[side].shape[1]), self.dimension)
             for side, columns in zip(ENDS, self.columns, strict=True)
         ]
 
@@ -136,7 +135,7 @@ class GatheredChunks:
             cells = self.cells.get(side, NO_LIST_CELLS)
             results[side] = (
                 np.empty(num_queries, np.float32),
-                *_cell_arrays(cells, num_queries, self.lists.ids[side].shape[1], np.float32),
+                *_cell_arrays(cells, num_queries, self.lists.num_candidates(side), np.float32),
                 np.zeros((6, num_queries), np.int64),
             )
         return results
@@ -195,7 +194,7 @@ class ExactChunks:
             read_Q = np.ones(num_queries, bool) if cells.true_is_read_Q is None else cells.true_is_read_Q.numpy()
             results[side] = (
                 (read_Q, np.zeros(num_queries, np.float64)),
-                *_cell_arrays(cells, num_queries, self.lists.ids[side].shape[1], np.float64),
+                *_cell_arrays(cells, num_queries, self.lists.num_candidates(side), np.float64),
                 np.zeros((6, num_queries), np.int64),
             )
         return results
@@ -223,6 +222,7 @@ class ExactChunks:
             total = count_gathered_exactly(
                 sizes.multiplications(routine),
                 *_tables(lists),
+                lists.first,
                 _relations(lists),
                 tuple(_query_operator(lists, side) for side in ENDS),
                 chunks,

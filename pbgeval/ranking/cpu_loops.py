@@ -720,7 +720,8 @@ def exact_queries(
 def count_side_exactly(
     multiplication: Compiled,
     query_KD: Compiled,
-    candidate_KD: Compiled,
+    prepared_KD: Compiled,
+    first: Compiled,
     bounds: Compiled,
     scores_P: Compiled,
     chunk: Compiled,
@@ -731,7 +732,8 @@ def count_side_exactly(
     Args:
         multiplication: see `product_of_chunk`.
         query_KD: prepared queries.
-        candidate_KD: prepared candidates, those of the queries' true entities first.
+        prepared_KD: prepared rows, those of the queries' true entities first.
+        first: where candidates begin among these.
         bounds: the form of the scores, how many columns vectors have, how far a product in float32 may be off
             (`fast_products.product_error`), what `decide_row` calls `share`, and the bits of a grid.
         scores_P: room for the scores of a chunk.
@@ -747,39 +749,38 @@ def count_side_exactly(
     sampled_start_Q, sampled_P, sampled_value_P = sampled
     form, width, relative, flushed, share, bits = bounds
     of_squares = form == DISTANCE
-    dimension = query_KD.shape[1]
+    dimension, candidate_KD = query_KD.shape[1], prepared_KD[first:]
     product_of_chunk(multiplication, query_KD.ctypes.data, candidate_KD.ctypes.data, dimension, scores_P.ctypes.data)
     largest_square, total = np.float64(0), np.float64(0)
-    for column in range(num_candidates):
-        largest_square = max(largest_square, squared_length(candidate_KD[column], width))
+    for row in range(first + num_candidates):
+        largest_square = max(largest_square, squared_length(prepared_KD[row], width))
     longest = math.sqrt(largest_square)
     for row in range(num_queries):
         query, scores_C, query_D = chunk * num_queries + row, scores_P[row * stride :][:num_candidates], query_KD[row]
-        length, middle = (
-            math.sqrt(squared_length(query_D, width)),
-            np.float64(scores_C[row]),
-        )  # lists begin with the true entities
+        true_D, own, length = prepared_KD[row], row - first, math.sqrt(squared_length(query_D, width))
+        middle = dot_product(query_D, true_D, dimension)[0] if first else np.float64(scores_C[row])
+        total += middle
         # Half of a candidate's square is added under a distance, and was rounded before; the other half allows for it.
         magnitude = length * longest + (largest_square if of_squares else 0.0)
         # Neither the true score nor a candidate's is off by more; the rest allows for rounding the limits.
         gap = 2 * (magnitude * relative + flushed * (1 + length + longest)) + abs(middle) * 2.0**-22
         limits = np.float32(middle + gap * (1 + 2.0**-20)), np.float32(middle - gap * (1 + 2.0**-20))
         excluded_here_P = excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]]
-        first, stop = known_start_Q[query], known_start_Q[query + 1]
-        gather_scores(scores_C, 0, known_P[first:stop], known_score_P[first:stop])
+        known_here_P = known_P[known_start_Q[query] : known_start_Q[query + 1]]
+        known_score_here_P = known_score_P[known_start_Q[query] : known_start_Q[query + 1]]
+        gather_scores(scores_C, 0, known_here_P, known_score_here_P)
         tied, sum_of_scores = count_row(
-            scores_C, 0, query, limits, row, excluded_here_P, known_P[first:stop], known_score_P[first:stop], counts_6Q,
+            scores_C, 0, query, limits, own, excluded_here_P, known_here_P, known_score_here_P, counts_6Q,
         )  # fmt: skip
         total += sum_of_scores
         if tied:
-            true_score, true_magnitude = score_of_pair(query_D, candidate_KD[row], width, of_squares)
+            true_score, true_magnitude = score_of_pair(query_D, true_D, width, of_squares)
             decide_row(
-                (query_D, candidate_KD), (candidate_KD[row], true_score, share * true_magnitude), scores_C, 0, query,
-                limits, row, excluded_here_P, known_P[first:stop], tied, (of_squares, width, share), counts_6Q,
-                open_cells,
+                (query_D, candidate_KD), (true_D, true_score, share * true_magnitude), scores_C, 0, query, limits, own,
+                excluded_here_P, known_here_P, tied, (of_squares, width, share), counts_6Q, open_cells,
             )  # fmt: skip
         if true_is_read_Q[query]:
-            true_Q[query] = value_on_grids(query_D, candidate_KD[row], width, bits, of_squares)
+            true_Q[query] = value_on_grids(query_D, true_D, width, bits, of_squares)
         for at in range(sampled_start_Q[query], sampled_start_Q[query + 1]):
             sampled_value_P[at] = value_on_grids(query_D, candidate_KD[sampled_P[at]], width, bits, of_squares)
     return total
@@ -791,6 +792,7 @@ def count_gathered_exactly(
     tables: Compiled,
     global_embeddings: Compiled,
     ids: Compiled,
+    first: Compiled,
     rel_BQ: Compiled,
     operators: Compiled,
     chunks: Compiled,
@@ -800,8 +802,9 @@ def count_gathered_exactly(
 ) -> Compiled:
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden.
 
-    Candidates are rows of tables with the global embedding: one sum, rounded once. `operators` has the code and
-    parameters of the operator on the queries that hide a side.
+    Candidates are rows of tables with the global embedding: one sum, rounded once. They begin at `first` of `ids`,
+    which begin with the queries' entities. `operators` has the code and parameters of the operator on the queries that
+    hide a side.
     """
     lhs_BK, rhs_BK = ids
     lhs_KD, rhs_KD, query_KD, in_float64, scores_P = room
@@ -815,11 +818,15 @@ def count_gathered_exactly(
         if sides[0][0][1]:
             rows = tables[1], global_embeddings[1], rhs_BK[chunk, : sides[0][0][0]]
             queries_KD = exact_queries(form, operators[0], rhs_KD, rows, rel_BQ[chunk], in_float64, query_KD)
-            total += count_side_exactly(multiplications[0], queries_KD, lhs_KD, bounds, scores_P, chunk, sides[0])
+            total += count_side_exactly(
+                multiplications[0], queries_KD, lhs_KD, first, bounds, scores_P, chunk, sides[0]
+            )  # fmt: skip
         if sides[1][0][1]:
             rows = tables[0], global_embeddings[0], lhs_BK[chunk, : sides[1][0][0]]
             queries_KD = exact_queries(form, operators[1], lhs_KD, rows, rel_BQ[chunk], in_float64, query_KD)
-            total += count_side_exactly(multiplications[1], queries_KD, rhs_KD, bounds, scores_P, chunk, sides[1])
+            total += count_side_exactly(
+                multiplications[1], queries_KD, rhs_KD, first, bounds, scores_P, chunk, sides[1]
+            )  # fmt: skip
     return total
 
 

@@ -611,14 +611,17 @@ def _chunk_lists(
     names_scores: bool,
 ) -> ChunkLists:
     """Return a block's lists in the form for a backend that gathers the rows itself."""
+    ids = dict(true)
+    for side, candidates in lists.items():
+        ids[side] = candidates.ids_BC if block.num_batch else torch.cat([true[side], candidates.ids_BC], dim=1)
     return ChunkLists(
         group.relation.scorer,
         group.tables,
-        ids={side: lists[side].ids_BC if side in lists else true[side] for side in ENDS},
+        ids=ids,
         hidden=tuple(lists),
         rel_BQ=group.rel(block.rows_BQ),
         shape=block.rows_BQ.shape,
-        begin_with_own=block.num_batch > 0,
+        first=0 if block.num_batch else block.rows_BQ.shape[1],
         names_scores=names_scores,
     )
 
