@@ -302,7 +302,11 @@ BROKEN = [
     (lambda scores_BRS: scores_BRS.shape[1] < 96, {BlockRule.COARSE}, 4),
     (lambda scores_BRS: scores_BRS.shape[1] % 192 > 0, {BlockRule.COARSER}, 4),
     (lambda scores_BRS: torch.arange(scores_BRS.shape[2]) >= 200, {BlockRule.ONE_SHAPE}, 1),
-    (lambda scores_BRS: torch.get_num_threads() > 1, {BlockRule.FINE, BlockRule.COARSE}, 1),
+    (  # for threads that share a large product
+        lambda scores_BRS: torch.get_num_threads() > 1 and scores_BRS.shape[2] > 1600,
+        {BlockRule.FINE, BlockRule.COARSE},
+        1,
+    ),
     (lambda scores_BRS: torch.get_num_threads() == 4, {BlockRule.FINE, BlockRule.COARSE}, 2),
     (  # for the share of a thread, not for whole products
         lambda scores_BRS: 1 < len(scores_BRS) < 2 * torch.get_num_threads(),

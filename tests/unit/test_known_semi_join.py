@@ -93,8 +93,28 @@ def test_keys_are_refused_where_codes_do_not_fit():
     assert [largest - 1] == fits.codes_K.tolist()
     with pytest.raises(ValueError, match=r"2 relations and 9223372036854775807 entities do not fit in int64"):
         QueryKeys.of_edges(Side.LHS, EdgeColumns(*columns([(0, 1, 0)])), largest)
+    assert observed_entities(np.array([0]), largest, [])
     with pytest.raises(ValueError, match="do not fit in int64"):
-        observed_entities(np.array([3]), 1 << 62, [])
+        observed_entities(np.array([1]), largest, [])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_few_edges_that_match_nothing_pass_a_table_of_bounded_size(compiled, monkeypatch, seed):
+    random, num_entities = np.random.default_rng(seed), 1 << 40
+    keys = QueryKeys(Side.RHS, num_entities, np.unique(random.integers(0, 9 * num_entities, 1 << 17)))
+    looked_up, index_in_range = [], QueryKeys.index_in_range
+
+    def counted(self: QueryKeys, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
+        looked_up.append(len(rel_E))
+        return index_in_range(self, rel_E, known_E)
+
+    use_loops(monkeypatch, compiled)
+    monkeypatch.setattr(QueryKeys, "index_in_range", counted)
+    lhs_n, rhs_n = random.integers(0, num_entities, (2, 20_000))
+    SemiJoin({Side.RHS: keys}, adding_to([])).feed(EdgeColumns(lhs_n, random.integers(0, 9, 20_000), rhs_n))
+
+    assert 0 < sum(looked_up) < 2 * 20_000 / semi_join._CELLS_PER_KEY
+    assert semi_join._sieve(keys).nbytes == semi_join._MAX_CELLS
 
 
 @pytest.mark.parametrize("edge", [(0, -1, 0), (0, 0, -1), (0, 0, NUM_ENTITIES)])

@@ -3,13 +3,14 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.stats.bins import EXACT_BINS, bin_edges
-from pbgeval.stats.histograms import RankHistograms, rank_bins
+from pbgeval.stats.histograms import MAX_CLASSES, VALUE_BITS, RankHistograms, class_histograms, rank_bins
 from pbgeval.stats.rank_types import RankType
 from tests.kit.counts import counts_of
 
@@ -49,3 +50,13 @@ def test_histograms_count_every_query_once_per_rank_type(of):
     sizes = (Counter(1 + sum(query) for query in of), histograms.num_candidates)
     for counter, found in (*((of, histograms.ranks(rank_type)) for rank_type, of in expected.items()), sizes):
         assert counter == Counter(dict(zip(found.keys.tolist(), found.counts.tolist(), strict=True)))
+
+
+def test_what_does_not_fit_beside_a_class_is_refused():
+    """A class and a value share an int64; a query has one candidate more than competitors."""
+    largest, most = np.array([MAX_CLASSES - 1]), counts_of([(0, 0, (1 << VALUE_BITS) - 2)])
+
+    assert [of.keys.tolist()[0] >> VALUE_BITS for of in class_histograms(largest, most)] == [MAX_CLASSES - 1] * 4
+    for classes, counts in ((largest + 1, most), (largest, counts_of([(0, 0, (1 << VALUE_BITS) - 1)]))):
+        with pytest.raises(ValueError, match="expected classes below 2"):
+            class_histograms(classes, counts)
