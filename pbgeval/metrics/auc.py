@@ -113,11 +113,11 @@ def _wins_of_each(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np
 
 def _places(few: np.ndarray, many: np.ndarray) -> np.ndarray:
     """Count for each of the few the lower and the not higher of the many, (2, few)."""
-    places = np.empty((2, len(few)), np.int64)
-    places[:] = np.searchsorted(many, few, "left")
-    ties = np.flatnonzero(many[np.minimum(places[0], len(many) - 1)] == few)  # few: the second search is saved
-    places[1, ties] = np.searchsorted(many, few[ties], "right")
-    return places
+    lower = np.searchsorted(many, few, "left")
+    ties = np.flatnonzero(many[np.minimum(lower, len(many) - 1)] == few)  # few: the second search is saved
+    not_higher = lower.copy()
+    not_higher[ties] = np.searchsorted(many, few[ties], "right")
+    return np.stack([lower, not_higher])
 
 
 def _variance_of_mean(shares: np.ndarray) -> float:

@@ -213,7 +213,7 @@ class ExactChunks:
             [(sizes.rows * max(sizes.columns),), *sizes.row_shapes(lists), (sizes.rows, sizes.dimension)]
         )
         max_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
-        listed = {side: np.empty((2, max_open if side in lists.hidden else 0), np.int64) for side in ENDS}
+        listed = {side: np.empty((2, max_open), np.int64) for side in ENDS}
         num_open = np.zeros((2, 3), np.int64)  # by side: cells that stay open, cells that were decided; the last unused
         width = lists.tables[Side.LHS].embeddings_ND.shape[1]
         form = DISTANCE if is_distance else COS if self.exact_comparator.name == "cos" else DOT
