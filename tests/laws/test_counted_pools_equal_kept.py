@@ -23,6 +23,7 @@ from pbgeval import Edges, EvalConfig, evaluate
 from pbgeval.metrics.classification import NAMES
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling, pooled_scores
+from pbgeval.stats.pooled_counts import PooledCounts
 from tests.examples import examples
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, run_command
@@ -97,6 +98,16 @@ def test_lists_of_candidates_are_counted_too(tmp_path: Path, counts: pytest.Monk
     counts.setattr(auc_sampling, "EXACT_CELLS", 0)
 
     assert of_pools(evaluated(case, *overrides, output="counted")) == of_pools(kept)
+
+
+@pytest.mark.parametrize("size", [60, 300])
+def test_fewer_scores_wait_than_are_sorted_together(size: int, counts: pytest.MonkeyPatch) -> None:
+    queries = np.zeros(size, np.int64)
+    pool = pooled_scores.PooledScores(queries[:1], PooledCounts.zero(np.array([0], np.int32), 9), filtered=False)
+
+    for _ in range(5):
+        pool.add(queries, torch.ones(size), None)
+        assert sum(map(len, pool._waiting[0, False])) < pooled_scores.SCORES_AT_A_TIME
 
 
 def test_a_side_without_queries_has_no_figures_and_no_reason(tmp_path: Path, counts: pytest.MonkeyPatch) -> None:
