@@ -310,7 +310,9 @@ def _pytest(tree: Path, arguments: Sequence[str], limit: float, more: dict[str, 
     command = ["prlimit", f"--cpu={math.ceil(limit)}", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     command += ["--hypothesis-profile", "quick", "-q", "--no-header", *arguments]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as printed:
-        process = subprocess.Popen(command, cwd=tree, env=environment, stdout=printed, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=tree, env=environment, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             status = process.wait(WAITING * limit)
         except subprocess.TimeoutExpired:
