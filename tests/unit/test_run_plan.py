@@ -167,3 +167,22 @@ def test_cells_are_those_of_all_buckets_and_sides(tmp_path: Path) -> None:
     sizes = (17, 16, 17)
     expected = sum((23 + 3 * lhs + rhs) * (sizes[lhs] + sizes[rhs]) for lhs in range(3) for rhs in range(3))
     assert load.num_cells == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        ((0.04, 9.94, 10), "about 0.1 s (9.9 s to 10 s)"),
+        ((99.4, 100, 149), "about 99 s (2 min to 2 min)"),
+        ((3600, 5999, 6000), "about 60 min (100 min to 1.7 h)"),
+    ],
+)
+def test_a_time_is_told_with_the_digits_that_it_has(seconds: tuple[float, float, float], told: str) -> None:
+    estimate = TimeEstimate(*seconds, cpu_seconds=0.0)
+    plan = RunPlan(
+        9, 9, (3, 3), "", 1, coarse_seconds=1e4, memory_bytes=400, read_bytes=1_250_000_000, estimate=estimate
+    )
+
+    assert (
+        dict(plan.facts).items() >= {"time": told, "memory": "about 1 MB per worker", "to read": "about 1.2 GB"}.items()
+    )
