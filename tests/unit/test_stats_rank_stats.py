@@ -49,5 +49,6 @@ def test_a_bucket_in_which_nothing_is_ranked_joins_those_with_counts_in_time():
 
     joined = QueryCounts.concatenate([empty, timed, empty, timed])
 
+    assert QueryCounts.concatenate([empty, timed.select(slice(0))]).raw.better_Q.tolist() == []
     assert joined.in_time is not None
     assert joined.in_time.better_Q.tolist() == joined.raw.better_Q.tolist() == [1, 1, 1, 1]
