@@ -51,7 +51,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "pairs": (
         "pbgeval.ranking.ranking_pass:score_cells",
         "pbgeval.ranking.ranking_pass:score_pairs",
-        "pbgeval.ranking.exact:decide",
+        "pbgeval.ranking.exact:signs_of",
     ),
     "lists": (
         "pbgeval.ranking.sampled:make_list",
