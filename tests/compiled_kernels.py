@@ -46,7 +46,8 @@ OF_SCREEN = {
 OF_FLOAT64 = {
     **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp32"),
     **dict.fromkeys(("constant_ptr", "high_ptr", "low_ptr"), "*fp64"),
-    **dict.fromkeys(("hash_ptr", "candidate_hash_ptr", "num_open_ptr"), "*i64"),
+    **dict.fromkeys(("hash_ptr", "candidate_hash_ptr", "own_ptr", "num_open_ptr"), "*i64"),
+    **dict.fromkeys(("open_query_ptr", "open_column_ptr"), "*i64"),
     "mark_ptr": "*i8",
 }  # all else is int32
 OF_LISTS = {
@@ -55,6 +56,7 @@ OF_LISTS = {
     **dict.fromkeys(("entity_ptr", "key_ptr", "known_key_ptr", "known_ptr", "query_ptr"), "*i64"),
     **dict.fromkeys(("timed_key_ptr", "in_time_key_ptr", "in_time_ptr"), "*i64"),
 }
+OF_NUMBER = {"number_ptr": "*i64"}
 OF_DRAWS = {
     **dict.fromkeys(("word_ptr", "query_ptr", "column_ptr"), "*i64"),
     **dict.fromkeys(("mark_ptr", "drawn_ptr", "kept_ptr"), "*i8"),
@@ -76,22 +78,17 @@ OF_PAIRS = OF_EXACT | {
     **dict.fromkeys(("query_ptr", "candidate_ptr", "true_row_ptr"), "*fp32"),
     **dict.fromkeys(("true_ptr", "true_error_ptr"), "*fp64"),
     **{"row_ptr": "*i64", "value_ptr": "*fp32", "sign_ptr": "*i8"},
+    **OF_NUMBER,
 }
 LIMITED = {"SLACK": device_exact.SLACK, "ROWS": device_exact.LIMITED_ROWS}
-TILES_LISTED = {
-    "EVERY": True,
-    "TILE_ROWS": device_exact.DECIDED_ROWS,
-    "TILE_COLUMNS": device_exact.DECIDED_COLUMNS,
-    "WORDS": device_exact.LISTED_WORDS,
-}
 # By name: the module, types of arguments that are no int32, and constants.
 SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "mark_cells": ("list_kernels", OF_LISTS | {"true_ptr": "*i64"}, TILE),
     "count_stored": ("list_kernels", OF_LISTS | {"count_ptr": "*i64"}, TILE),
     "draw_cells": ("list_kernels", OF_DRAWS, {"CELLS": device_lists.CELLS}),
     "expand_known": ("list_kernels", OF_KNOWN, {"CELLS": device_lists.CELLS}),
-    "count_signs": ("list_kernels", OF_LISTS | OF_KNOWN, {"CELLS": device_lists.CELLS}),
-    "write_limits": ("exact_kernels", OF_EXACT, {"IS_DISTANCE": True} | LIMITED),
+    "count_signs": ("list_kernels", OF_LISTS | OF_KNOWN | OF_NUMBER, {"CELLS": device_lists.CELLS}),
+    "write_limits": ("exact_kernels", OF_EXACT | {"own_ptr": "*i64"}, {"IS_DISTANCE": True} | LIMITED),
     "write_screen_limits": (
         "exact_kernels",
         OF_EXACT | {"error_ptr": "*fp32", "largest_ptr": "*fp64"},
@@ -107,7 +104,6 @@ SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
             "QUERIES": device_exact.LISTED_QUERIES,
         },
     ),
-    "list_open": ("exact_kernels", OF_OPEN, TILES_LISTED),
     "describe_rows": (
         "pair_kernels",
         OF_EXACT,

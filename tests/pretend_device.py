@@ -298,7 +298,6 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             list_marked,
             write_limits,
             decide_tiles,
-            list_open,
         ),
         device_pairs: (describe_rows, score_exactly),
     }
@@ -350,42 +349,33 @@ def tiles_of(row, tiles, rows_per_grid, num_listed, list_length, number, **optio
 
 
 def decide_tiles(
-    query, candidate, constant, high, low, row_hash, own, hashes, marks, counts, is_open, num_open, *rest, **options
+    query, candidate, constant, high, low, row_hash, own, hashes, marks, counts, open_query, *rest, **options
 ):
-    row, tiles, rows_per_grid, num_listed, list_length = rest[:5]
-    of_tiles = tiles_of(row, tiles, rows_per_grid, num_listed, list_length, len(is_open), **options)
-    for tile, (row_M, first, stop) in enumerate(of_tiles):
-        stop = min(stop, first + options["TILE_COLUMNS"])
-        column_N = torch.arange(first, stop)
-        score_MN = query[row_M].double() @ candidate[:, first:stop].double()
-        score_MN += constant[first:stop] if options["HAS_CONSTANT"] else 0
+    open_column, num_open, row, tiles, most_open, rows_per_grid, num_listed, list_length = rest[:8]
+    num_grids = len(high) // rows_per_grid
+    number = num_grids * -(-rows_per_grid // options["TILE_ROWS"]) * -(-num_listed // options["TILE_COLUMNS"])
+    for row_M, first, stop in tiles_of(row, tiles, rows_per_grid, num_listed, list_length, number, **options):
+        column_N = torch.arange(first, min(stop, first + options["TILE_COLUMNS"]))
+        listed_N = column_N % list_length
+        at_N = column_N // list_length * num_listed + listed_N
+        score_MN = query[row_M].double() @ candidate[:, column_N].double()
+        score_MN += constant.flatten()[at_N] if options["HAS_CONSTANT"] else 0
         high_M, low_M = high[row_M, None], low[row_M, None]
+        mark_MN = (listed_N == own[row_M, None]).int()
         if options["NUM_GROUPS"]:
-            mark_MN = marks.view(-1, num_listed)[row_M[:, None], column_N % list_length]
-        else:
-            mark_MN = (column_N == own[row_M, None]).int()
+            mark_MN = marks.view(-1, num_listed)[row_M[:, None], listed_N]
         competes_MN = (mark_MN & 1) == 0
         is_better_MN = competes_MN & (score_MN > high_M)
         is_open_MN = (score_MN <= high_M) & (score_MN >= low_M) & competes_MN
-        ties_MN = is_open_MN & ((hashes[column_N] == row_hash[row_M, None]) | (high_M == low_M))
+        ties_MN = is_open_MN & ((hashes.flatten()[at_N] == row_hash[row_M, None]) | (high_M == low_M))
         for group in range(max(options["NUM_GROUPS"], 1)):
             counts_MN = competes_MN if group == 0 else (mark_MN >> group) & 1 != 0
             counts[3 * group, row_M] += (is_better_MN & counts_MN).sum(1).int()
             counts[3 * group + 1, row_M] += (ties_MN & counts_MN).sum(1).int()
-        num_open += (is_open_MN & ~ties_MN).sum()
         for at, column in (is_open_MN & ~ties_MN).nonzero().tolist():
-            is_open[tile, at, column // 32] |= torch.tensor(1 << column % 32).int()
-
-
-def list_open(is_open, _, query, column, row, tiles, rows_per_grid, num_listed, list_length, *rest, **options):
-    found = []
-    of_tiles = tiles_of(row, tiles, rows_per_grid, num_listed, list_length, len(is_open), **options)
-    for tile, (row_M, first, _stop) in enumerate(of_tiles):
-        for at, word in is_open[tile].nonzero().tolist():
-            bits = [bit for bit in range(32) if int(is_open[tile, at, word]) >> bit & 1]
-            found += [(int(row_M[at]), (first + word * 32 + bit) % list_length) for bit in bits]
-    for into, numbers in zip((query, column), zip(*found, strict=True), strict=True):
-        into.copy_(torch.tensor(numbers))
+            if num_open < most_open:
+                open_query[num_open], open_column[num_open] = row_M[at], listed_N[column]
+            num_open += 1
 
 
 def round_rows(rows, largest, norm, half, scale, lengths, *sizes, **options):
@@ -431,8 +421,10 @@ def list_marked(marks, row, tiles, _, num_queries, num_columns, **options):
         place += len(found)
 
 
-def write_limits(score, error, norm, square, largest_norm, largest_square, limits, *sizes, **options):
-    _, rows_per_grid, num_terms = sizes
+def write_limits(
+    score, error, norm, square, largest_norm, largest_square, own, number, limits, counts, *sizes, **options
+):
+    _, _, rows_per_grid, num_columns, num_terms, num_groups, has_marks = sizes
     grid_Q = torch.arange(score.numel()) // rows_per_grid
     middle_Q, magnitude_Q, width_Q = score, norm * largest_norm.flatten()[grid_Q], error
     if options["IS_DISTANCE"]:
@@ -443,6 +435,11 @@ def write_limits(score, error, norm, square, largest_norm, largest_square, limit
     limits.copy_(
         torch.stack([middle_Q, width_Q, middle_Q + width_Q * (1 + 2.0**-40), middle_Q - width_Q * (1 + 2.0**-40)])
     )
+    counts.zero_()
+    if has_marks:
+        counts[2::3] = number[:num_groups]
+    else:
+        counts[2] = num_columns - ((own >= 0) & (own < num_columns)).int()
 
 
 # What those of `pair_kernels` write.
@@ -455,8 +452,9 @@ def describe_rows(rows, _, hashes, norms, squares, *sizes, **options):
 
 
 def score_exactly(query, row, candidate, column, true, true_error, true_row, *rest, **options):
-    (value, score, error, sign, num_open), sizes = rest[:5], rest[5:]
+    value, score, error, sign, num_open, number, *sizes = rest
     rows_per_grid, num_listed = sizes[5:7]
+    row, column, sign = (of[:number] for of in (row, column, sign))
     comparator = ExactComparator("squared_l2" if options["IS_DISTANCE"] else "dot", options["HAS_BIAS"])
     if options["INDEXED"]:
         query = query[row]
@@ -542,9 +540,10 @@ def expand_known(first, end, known, query, column, num_queries, start, num_cells
     column.copy_(known[place_P][start : start + num_cells])
 
 
-def count_signs(query, sign, marks, column, own, counts, num_cells, num_rows, groups, has_marks, has_own, *rest, **_):
-    amount, competing = rest
-    of_P = marks.int() ^ 1 if has_marks else torch.full_like(sign, groups).int()
+def count_signs(query, sign, marks, column, own, number, counts, num_cells, num_rows, num_columns, *rest, **_):
+    groups, has_marks, has_own, amount, competing = rest
+    query, sign, column = (of[:number] for of in (query, sign, column))
+    of_P = marks[query, column].int() ^ 1 if has_marks else torch.full_like(sign, groups).int()
     if has_own:
         of_P = of_P * (column != own[query])
     for group in range(len(counts) // 3):

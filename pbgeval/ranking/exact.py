@@ -50,7 +50,9 @@ def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
     return torch.where(short_Q, torch.nextafter(rounded_Q, torch.full_like(rounded_Q, towards)), rounded_Q)
 
 
-def signs_of(queries: QueryRows, candidate_BCD: Tensor, query_P: Tensor, column_P: Tensor) -> Tensor:
+def signs_of(
+    queries: QueryRows, candidate_BCD: Tensor, query_P: Tensor, column_P: Tensor, number: Tensor | None = None
+) -> Tensor:
     """Return whether cells score higher (1), the same (0) or lower (-1) than the true entity of their query, int8.
 
     Args:
@@ -58,11 +60,12 @@ def signs_of(queries: QueryRows, candidate_BCD: Tensor, query_P: Tensor, column_
         candidate_BCD: prepared rows, as many grids as queries have.
         query_P: the query of each cell.
         column_P: its column.
+        number: how many cells there are, where a GPU's kernels have listed them; None: all.
     """
     comparator = queries.exact_comparator
     assert comparator is not None, "ranks are exact"
     if query_P.numel() and comparator.has_pair_kernel(queries.rows_KD):
-        return _signs_by_kernel(comparator, queries, candidate_BCD, (query_P, column_P))
+        return _signs_by_kernel(comparator, queries, candidate_BCD, (query_P, column_P), number)
     parts = [torch.empty(0, dtype=torch.int8, device=query_P.device)]
     sizes = sizes_on(query_P.device)
     step = sizes.rows(sizes.decided_pairs, candidate_BCD.shape[-1])
@@ -89,16 +92,20 @@ def _signs_of_some(comparator: ExactComparator, queries: QueryRows, candidate_BC
 
 
 def _signs_by_kernel(
-    comparator: ExactComparator, queries: QueryRows, candidate_BCD: Tensor, cells: CellIndex
+    comparator: ExactComparator, queries: QueryRows, candidate_BCD: Tensor, cells: CellIndex, number: Tensor | None
 ) -> Tensor:
     true = queries.true
     assert isinstance(true, ExactTrue), "ranks are exact"
     known = true.score_Q, true.error_Q, true.rows_QD
-    signs_P, num_open = device_pairs.signs(comparator.pair_kind(), queries.own_rows_BQD, candidate_BCD, known, cells)
+    rows = queries.own_rows_BQD, candidate_BCD
+    signs_P, num_open = device_pairs.signs(comparator.pair_kind(), *rows, known, cells, number)
     if not holds(_none_is_open, num_open):
-        open_P = (signs_P == device_pairs.OPEN).nonzero().squeeze(1)
+        open_P = (signs_P[: None if number is None else int(number)] == device_pairs.OPEN).nonzero().squeeze(1)
         _decide_exactly(comparator, queries, candidate_BCD, cells, signs_P, open_P)
-    tell(partial(_add_to_tally, comparator, cells[0].numel()), num_open)
+    if number is None:
+        tell(partial(_add_to_tally, comparator, cells[0].numel()), num_open)
+    else:
+        tell(partial(_add_to_tally, comparator), number, num_open)
     return signs_P
 
 

@@ -104,17 +104,29 @@ class GpuBackend(TorchBackend):
     ) -> Tensor:
         """Return better, tied and competing of known answers, int32 (3, Q), as `count_answers` does."""
         count_3Q = torch.zeros((3, queries.num_queries), dtype=torch.int32, device=self.device)
-        for query_P, column_P in self._answers_of_queries(answers, key_Q):
+        self._add_answers(count_3Q, device_lists.ALL, queries, candidates, own_Q, answers, key_Q)
+        return count_3Q
+
+    def _add_answers(
+        self,
+        count_NQ: Tensor,
+        group: int,
+        queries: QueryRows,
+        candidates: CandidateRows,
+        own_Q: Tensor,
+        answers: CellIndex,
+        key_Q: Tensor,
+    ) -> None:
+        """Add known answers to the counts of a group of cells."""
+        for cells in self._answers_of_queries(answers, key_Q):
             if isinstance(queries.true, TrueScores):
                 assert self.comparator.term is not None, "counted by tiles"
                 targets, hash_C = _targets(queries, queries.true, own_Q), candidates.hash_C
                 rows_KD, rows_CD, term = queries.rows_KD, candidates.rows_CD, self.comparator.term
-                signs_P = device_scores.compare(rows_KD, targets, rows_CD, hash_C, query_P, column_P, term)
+                signs_P = device_scores.compare(rows_KD, targets, rows_CD, hash_C, *cells, term)
             else:
-                signs_P = signs_of(queries, candidates.rows_BCD, query_P, column_P)
-            own = column_P, own_Q
-            device_lists.add_signs(count_3Q, query_P, signs_P, device_lists.ALL, competing=1, but_own=own)
-        return count_3Q
+                signs_P = signs_of(queries, candidates.rows_BCD, *cells)
+            device_lists.add_signs(count_NQ, cells, signs_P, group, competing=1, but_own_Q=own_Q)
 
     def _count_listed(self, block: Block) -> Counted:
         """Count sampled lists from all of their scores."""
@@ -166,42 +178,28 @@ class GpuBackend(TorchBackend):
 
     def _exact_counts(self, block: Block, true: ExactTrue) -> QueryCounts:
         """Count the candidates of a block, or those of its halves if too many cells stay open."""
-        own_Q = block.own_Q if block.marks is not None else _own_among(block)
-        target = device_exact.Target(true.score_Q, true.error_Q, row_hashes(true.rows_QD), own_Q, block.marks)
-        try:
-            found = device_exact.count(block.queries.exact, block.candidates.exact, target)
-        except device_exact.TooManyCellsError:
+        queries, candidates, marks = block.queries, block.candidates, block.marks
+        hash_Q = row_hashes(true.rows_QD)
+        own_Q = block.own_on_device_Q if marks is None else hash_Q  # not read
+        target = device_exact.Target(true.score_Q, true.error_Q, hash_Q, own_Q, marks)
+        num_groups = 1 + (block.known is not None) if marks is None else marks.num_groups
+        found = device_exact.count(queries.exact, candidates.exact, target, num_groups)
+        if not holds(device_exact.are_listed, found.num_open):
             middle = block.num_columns // 2
             halves = block.between(0, middle), block.between(middle, block.num_columns)
             return self._exact_counts(halves[0], true) + self._exact_counts(halves[1], true)
-        count_NQ, opened = found.count_NQ, (found.query_P, found.column_P)
-        if block.marks is not None:
-            count_NQ[2::3] = block.marks.number_4Q[: block.marks.num_groups]
-            self._add_signs(block, count_NQ, opened, block.marks.of_cells(*opened))
-            return QueryCounts.of_rows(count_NQ.long())
-        count_NQ[2] = _num_competing(block)
-        self._add_signs(block, count_NQ, opened, device_lists.ALL)
-        if block.excluded_on_device is not None:
-            self._add_signs(block, count_NQ, block.excluded_on_device, device_lists.ALL, amount=-1, competing=-1)
-        if block.known is not None:
-            of_known = self._answers(block.queries, block.candidates, own_Q, block.known, block.queries.row_Q)
-            count_NQ = torch.cat([count_NQ, of_known])
+        count_NQ, group = found.count_NQ, device_lists.ALL
+        if found.open[0].numel():
+            signs_P = signs_of(queries, candidates.rows_BCD, *found.open, found.num_open)
+            device_lists.add_signs(count_NQ, found.open, signs_P, marks or group, number=found.num_open)
+        if marks is None and block.excluded_on_device is not None:
+            excluded = block.excluded_on_device
+            signs_P = signs_of(queries, candidates.rows_BCD, *excluded)
+            device_lists.add_signs(count_NQ, excluded, signs_P, group, amount=-1, competing=-1)
+        if marks is None and block.known is not None:
+            answers = own_Q, block.known, queries.row_Q
+            self._add_answers(count_NQ, device_lists.KNOWN, queries, candidates, *answers)
         return QueryCounts.of_rows(count_NQ)
-
-    def _add_signs(
-        self,
-        block: Block,
-        count_NQ: Tensor,
-        cells: CellIndex,
-        of: Tensor | int,
-        *,
-        amount: int = 1,
-        competing: int = 0,
-    ) -> None:
-        """Decide cells, and add them to counts (`device_lists.add_signs`)."""
-        if cells[0].numel():
-            signs_P = signs_of(block.queries, block.candidates.rows_BCD, *cells)
-            device_lists.add_signs(count_NQ, cells[0], signs_P, of, amount=amount, competing=competing)
 
 
 def _can_be_doubled(low: float, high: float) -> bool:

@@ -37,14 +37,13 @@ MAX_TILES_PER_PROGRAM = 64
 MIN_PROGRAMS = 1 << 10  # so that all of a GPU's processors are busy until the end
 DECIDED_ROWS = DECIDED_COLUMNS = 64
 DECIDED_WARPS = 4
-LIMITED_ROWS = LISTED_WORDS = 256  # of a program
+LIMITED_ROWS = 256  # of a program
 ROUNDED_ROWS, ROUNDED_COLUMNS = 16, 32
 LISTED_QUERIES = 1024
 MIN_SCREENED_CELLS = 1 << 22  # below, float64 takes no longer
 PROBED_QUERIES, PROBED_COLUMNS = 128, 1 << 13
 MAX_MARKED_SHARE = 1 / 16  # beyond this share of segments, rows are multiplied in two parts, which takes three products
-BITS = 32  # of a word of open cells
-MAX_OPEN_CELLS = 1 << 26
+MAX_OPEN_CELLS = 1 << 22  # that are listed: 64 MB
 SLACK = 1.0 + 1e-9  # covers roundings of the bounds, which are computed in float64
 # A tensor core adds 16 products and the sum so far, cut to 24 bits or more; this is twice what that is off.
 UNIT_OF_SCREEN = 2.0**-22
@@ -125,10 +124,6 @@ class ExactRows:
         transposed_DBN[:width, :, :num_rows] = self.rows_BND.permute(2, 0, 1)
         return transposed_DBN.flatten(1)
 
-    def padded_BN(self, values_BN: Tensor) -> Tensor:
-        """Return a number of each candidate, with zeros up to a multiple of 16 candidates in each grid."""
-        return F.pad(values_BN, (0, -values_BN.shape[1] % ALIGNMENT)).flatten()
-
     def half(self, num_parts: int) -> HalfRows:
         """Return the rows of the one grid in float16."""
         if num_parts not in self._halves:
@@ -206,11 +201,16 @@ class DecidedTiles:
 
 @frozen(eq=False)
 class ExactCounts:
-    """What was found, and the cells that are open and counted nowhere."""
+    """What was found, and the cells that are open and count as worse."""
 
-    count_NQ: Tensor  # int32: better, tied and (still zero) competing, of each group of cells
-    query_P: Tensor  # int64
-    column_P: Tensor  # int64, within the grid
+    count_NQ: Tensor  # int32: better, tied and competing of each group of cells; all compete where no marks say else
+    open: tuple[Tensor, Tensor]  # (query, column within the grid), int64: more than there are
+    num_open: Tensor  # int64 (1,)
+
+
+def are_listed(num_open: int) -> bool:
+    """Tell whether all open cells are listed; if not, the caller asks for fewer candidates."""
+    return num_open <= MAX_OPEN_CELLS
 
 
 @frozen(eq=False)
@@ -232,8 +232,8 @@ class Limits:
         return self.limit_4Q[3]
 
 
-def limits_of(queries: ExactRows, candidates: ExactRows, target: Target) -> Limits:
-    """Return the limits for products in float64."""
+def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_NQ: Tensor) -> Limits:
+    """Return the limits for products in float64, and write the counts before any candidate: how many compete."""
     device, num_queries = target.score_Q.device, target.score_Q.numel()
     found = torch.empty((4, num_queries), dtype=torch.float64, device=device)
     is_distance = queries.square_BN is not None and candidates.square_BN is not None
@@ -241,42 +241,52 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target) -> Limi
     square_Q, square_B = norm_Q, norm_B  # not read
     if queries.square_BN is not None and candidates.square_BN is not None:
         square_Q, square_B = queries.square_BN.flatten(), candidates.largest_square_B
-    if num_queries:
-        with current(device):
-            _kernels().write_limits[(-(-num_queries // LIMITED_ROWS),)](
-                target.score_Q.contiguous(),
-                target.error_Q.contiguous(),
-                norm_Q,
-                square_Q,
-                norm_B,
-                square_B,
-                found,
-                num_queries,
-                queries.rows_BND.shape[1],
-                queries.rows_BND.shape[-1] + 8,
-                IS_DISTANCE=is_distance,
-                SLACK=SLACK,
-                ROWS=LIMITED_ROWS,
-            )
+    assert target.score_Q.stride() == target.error_Q.stride(), "of one table"
+    with current(device):
+        _kernels().write_limits[(-(-num_queries // LIMITED_ROWS),)](
+            target.score_Q,
+            target.error_Q,
+            norm_Q,
+            square_Q,
+            norm_B,
+            square_B,
+            target.own_Q,
+            count_NQ if target.marks is None else target.marks.number_4Q,  # not read where there are no marks
+            found,
+            count_NQ,
+            num_queries,
+            target.score_Q.stride(0),
+            queries.rows_BND.shape[1],
+            candidates.rows_BND.shape[1],
+            queries.rows_BND.shape[-1] + 8,
+            count_NQ.shape[0] // 3,
+            int(target.marks is not None),
+            IS_DISTANCE=is_distance,
+            SLACK=SLACK,
+            ROWS=LIMITED_ROWS,
+        )
     return Limits(found)
 
 
-def count(queries: ExactRows, candidates: ExactRows, target: Target) -> ExactCounts:
+def count(queries: ExactRows, candidates: ExactRows, target: Target, num_groups: int = 1) -> ExactCounts:
     """Count the candidates of each query's grid; the true entity itself does not compete.
 
     Args:
         queries: (B, K, D): the queries are those of all grids, one after the other.
         candidates: (B, C, D).
         target: of all queries.
+        num_groups: of cells that are counted: all that compete, and those that marks tell apart. Without marks, nothing
+            is counted of further groups.
     """
     num_grids, num_queries, _ = queries.rows_BND.shape
     num_columns, device = candidates.rows_BND.shape[1], queries.rows_BND.device
-    num_groups = 1 if target.marks is None else target.marks.num_groups
-    count_NQ = torch.zeros((3 * num_groups, num_grids * num_queries), dtype=torch.int32, device=device)
-    if not count_NQ.numel() or not num_columns:
-        none_P = torch.zeros(0, dtype=torch.int64, device=device)
-        return ExactCounts(count_NQ, none_P, none_P)
-    limits = limits_of(queries, candidates, target)
+    shape = 3 * num_groups, num_grids * num_queries
+    num_open = torch.zeros(1, dtype=torch.int64, device=device)
+    open_P = torch.empty((2, min(shape[1] * num_columns, MAX_OPEN_CELLS)), dtype=torch.int64, device=device)
+    if not open_P.numel():
+        return ExactCounts(torch.zeros(shape, dtype=torch.int32, device=device), (open_P[0], open_P[1]), num_open)
+    count_NQ = torch.empty(shape, dtype=torch.int32, device=device)
+    limits = limits_of(queries, candidates, target, count_NQ)
     is_large = num_queries * num_columns >= MIN_SCREENED_CELLS
     if num_grids == 1 and target.marks is None and is_large and _screens(device):
         mark_GQ = _screened(queries, candidates, limits, count_NQ[0])
@@ -284,7 +294,9 @@ def count(queries: ExactRows, candidates: ExactRows, target: Target) -> ExactCou
     else:
         number = num_grids * -(-num_queries // DECIDED_ROWS) * -(-num_columns // DECIDED_COLUMNS)
         tiles = DecidedTiles(count_NQ, None, number)
-    return ExactCounts(count_NQ, *_decide(queries, candidates, limits, target, tiles, count_NQ))
+    found = ExactCounts(count_NQ, (open_P[0], open_P[1]), num_open)
+    _decide(queries, candidates, limits, target, tiles, found)
+    return found
 
 
 # Products in float16.
@@ -385,85 +397,37 @@ def screen_limits(queries: ExactRows, candidates: ExactRows, limits: Limits, num
 
 
 def _decide(
-    queries: ExactRows,
-    candidates: ExactRows,
-    limits: Limits,
-    target: Target,
-    tiles: DecidedTiles,
-    count_NQ: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Add what tiles decide to the counts; return (query, column) of the cells that stay open, int64."""
-    num_queries, device = target.score_Q.numel(), target.score_Q.device
-    length = padded(candidates.rows_BND.shape[1])
-    marks, own_Q = target.marks, count_NQ  # which is not read where there are marks
-    if marks is None and len(queries.rows_BND) == 1:
-        own_Q = target.own_Q.int()
-    elif marks is None:
-        grid_Q = torch.arange(num_queries, device=device) // queries.rows_BND.shape[1]
-        own_Q = torch.where(target.own_Q >= 0, grid_Q * length + target.own_Q, -1).int()
+    queries: ExactRows, candidates: ExactRows, limits: Limits, target: Target, tiles: DecidedTiles, found: ExactCounts
+) -> None:
+    """Add what tiles decide to the counts, and list the cells that stay open."""
+    marks, num_groups = target.marks, 0 if target.marks is None else target.marks.num_groups
     query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % ALIGNMENT)).contiguous()
-    constant_C = None if candidates.constant_BN is None else candidates.padded_BN(candidates.constant_BN)
-    open_NQw = torch.zeros((tiles.number, DECIDED_ROWS, DECIDED_COLUMNS // BITS), dtype=torch.int32, device=device)
-    num_open = torch.zeros(1, dtype=torch.int64, device=device)
-    every = tiles.tile_N4 is None
-    of_tiles = (
-        tiles.row_P,
-        tiles.row_P if tiles.tile_N4 is None else tiles.tile_N4,
-        queries.rows_BND.shape[1],
-        candidates.rows_BND.shape[1],
-        length,
-    )
-    with current(device):
+    constant_BN = candidates.constant_BN
+    with current(query_QD.device):
         _kernels().decide_tiles[(tiles.number,)](
             query_QD,
             candidates.transposed_DC,
-            limits.high_Q if constant_C is None else constant_C,  # not read where there is none
+            limits.high_Q if constant_BN is None else constant_BN,  # not read where there is none
             limits.high_Q,
             limits.low_Q,
             target.hash_Q.contiguous(),
-            own_Q,
-            candidates.padded_BN(candidates.hash_BN),
-            count_NQ if marks is None else marks.mark_QC,  # not read where there are none
-            count_NQ,
-            open_NQw,
-            num_open,
-            *of_tiles,
+            target.own_Q,
+            candidates.hash_BN,
+            target.own_Q if marks is None else marks.mark_QC,  # either is not read where there are, or are no marks
+            found.count_NQ,
+            *found.open,
+            found.num_open,
+            tiles.row_P,
+            tiles.row_P if tiles.tile_N4 is None else tiles.tile_N4,
+            found.open[0].numel(),
+            queries.rows_BND.shape[1],
+            candidates.rows_BND.shape[1],
+            padded(candidates.rows_BND.shape[1]),
             query_QD.shape[1] // ALIGNMENT,
             candidates.transposed_DC.shape[1] // ALIGNMENT,
-            num_queries,
-            **tile_options(
-                has_constant=constant_C is not None,
-                num_groups=0 if marks is None else marks.num_groups,
-                every=every,
-            ),
+            len(query_QD),
+            **tile_options(has_constant=constant_BN is not None, num_groups=num_groups, every=tiles.tile_N4 is None),
         )
-    return _open_cells(open_NQw, int(num_open), of_tiles, every=every)
-
-
-def _open_cells(
-    open_NQw: Tensor, number: int, of_tiles: tuple[Tensor, Tensor, int, int, int], *, every: bool
-) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the bits that are set, of which there are so many; in any order."""
-    if number > MAX_OPEN_CELLS:
-        raise TooManyCellsError
-    query_P, column_P = (torch.empty(number, dtype=torch.int64, device=open_NQw.device) for _ in range(2))
-    if number:
-        num_listed = torch.zeros(1, dtype=torch.int32, device=open_NQw.device)
-        with current(open_NQw.device):
-            _kernels().list_open[(-(-open_NQw.numel() // LISTED_WORDS),)](
-                open_NQw,
-                num_listed,
-                query_P,
-                column_P,
-                *of_tiles,
-                open_NQw.numel(),
-                EVERY=every,
-                TILE_ROWS=DECIDED_ROWS,
-                TILE_COLUMNS=DECIDED_COLUMNS,
-                WORDS=LISTED_WORDS,
-                num_warps=DECIDED_WARPS,
-            )
-    return query_P, column_P
 
 
 def tile_options(*, has_constant: bool, num_groups: int, every: bool) -> dict[str, int | bool]:
@@ -478,10 +442,6 @@ def tile_options(*, has_constant: bool, num_groups: int, every: bool) -> dict[st
         "num_warps": DECIDED_WARPS,
         "num_stages": 3,
     }
-
-
-class TooManyCellsError(Exception):
-    """More cells stay open than are decided at once; the caller asks for fewer candidates."""
 
 
 def _tiles_of_marks(mark_GQ: Tensor, num_columns: int) -> DecidedTiles:

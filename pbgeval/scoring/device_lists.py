@@ -260,42 +260,48 @@ class KnownOfQueries:
 
 def add_signs(
     count_NQ: Tensor,
-    query_P: Tensor,
+    cells: tuple[Tensor, Tensor],
     sign_P: Tensor,
-    of: Tensor | int,
+    of: Marks | int,
     *,
+    number: Tensor | None = None,
     amount: int = 1,
     competing: int = 0,
-    but_own: tuple[Tensor, Tensor] | None = None,
+    but_own_Q: Tensor | None = None,
 ) -> None:
     """Add cells that are better (1), tie (0) or are worse (-1) to counts.
 
     Args:
         count_NQ: int32: better, tied and competing of each group of cells.
-        query_P: the query of each cell.
+        cells: the query and the column of each.
         sign_P: int8.
-        of: the marks of the cells, or `ALL` or `KNOWN`: the group that all of them are of.
+        of: the marks of all cells, or `ALL` or `KNOWN`: the group that all of these are of.
+        number: on the device, how many cells there are; None: all.
         amount: what each adds to better or tied; -1 takes it back.
         competing: what each adds to those that compete.
-        but_own: the column of each cell, and of each query one that is left out.
+        but_own_Q: of each query a column that is left out.
     """
-    if not query_P.numel():
+    num_cells = sign_P.numel()
+    if not num_cells:
         return
-    marks_P = of if isinstance(of, Tensor) else sign_P  # not read
-    column_P, own_Q = (query_P, query_P) if but_own is None else (of_own.contiguous() for of_own in but_own)
+    query_P, column_P = (of_cells.contiguous() for of_cells in cells)
+    mark_QC = of.mark_QC if isinstance(of, Marks) else sign_P[None]  # not read
+    own_Q = query_P if but_own_Q is None else but_own_Q.contiguous()
     with current(count_NQ.device):
-        _kernels().count_signs[(-(-query_P.numel() // CELLS),)](
-            query_P.contiguous(),
-            sign_P.contiguous(),
-            marks_P.contiguous(),
+        _kernels().count_signs[(-(-num_cells // CELLS),)](
+            query_P,
+            sign_P,
+            mark_QC,
             column_P,
             own_Q,
+            number,
             count_NQ,
-            query_P.numel(),
+            num_cells,
             count_NQ.shape[1],
-            0 if isinstance(of, Tensor) else of,
-            int(isinstance(of, Tensor)),
-            int(but_own is not None),
+            mark_QC.shape[1],
+            0 if isinstance(of, Marks) else of,
+            int(isinstance(of, Marks)),
+            int(but_own_Q is not None),
             amount,
             competing,
             CELLS=CELLS,

@@ -118,6 +118,7 @@ def signs(
     candidate_BCD: Tensor,
     true: tuple[Tensor, Tensor, Tensor],
     cells: tuple[Tensor, Tensor],
+    number: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compare cells with true scores: 1 higher, 0 equal, -1 lower, `OPEN` where bounds do not tell.
 
@@ -127,13 +128,14 @@ def signs(
         candidate_BCD: prepared rows, as many grids.
         true: of all queries: scores and how far they are off, both as far apart; prepared rows of their true entities.
         cells: the query of each cell among those of all grids, and its column.
+        number: on the device, how many cells there are; None: all.
 
     Returns:
         Signs, int8 (P,); how many of them are `OPEN`, int32 (1,).
     """
     sign_P = torch.empty(cells[0].numel(), dtype=torch.int8, device=query_BQD.device)
     num_open = torch.zeros(1, dtype=torch.int32, device=query_BQD.device)
-    _start(kind, "signs", query_BQD, candidate_BCD, cells, {"sign": sign_P, "num_open": num_open}, true)
+    _start(kind, "signs", query_BQD, candidate_BCD, cells, {"sign": sign_P, "num_open": num_open}, true, number)
     return sign_P, num_open
 
 
@@ -145,6 +147,7 @@ def _start(
     cells: tuple[Tensor, Tensor] | None,
     into: dict[str, Tensor],
     true: tuple[Tensor, Tensor, Tensor] | None = None,
+    number: Tensor | None = None,
 ) -> None:
     """Start the kernel of pairs, which writes numbers of each pair, by name."""
     unread = next(iter(into.values()))
@@ -166,6 +169,7 @@ def _start(
             error_Q,
             true_QD,
             *(into.get(name, unread) for name in ("value", "score", "error", "sign", "num_open")),
+            number,
             num_pairs,
             query_ND.stride(0),
             candidate_ND.stride(0),

@@ -6,9 +6,8 @@ Imported only where they are used: Triton decides when it sees a kernel whether 
     write_screen_limits    what decides in float64 -> what decides after products in float16
     screen_tiles    products in float16, fast -> clear segments are counted, all others are marked
     list_marked     marked segments -> tiles of queries and segments
-    write_limits    true scores and lengths of rows -> what decides in float64
-    decide_tiles    products in float64 -> candidates are counted, but for the few cells that stay open
-    list_open       bits of cells that stay open -> their queries and columns
+    write_limits    true scores and lengths of rows -> what decides in float64, and counts before any candidate
+    decide_tiles    products in float64 -> candidates are counted, and the few cells that stay open are listed
 
 Letters: M rows and N columns of a tile, K columns of the vectors, S segments of a tile. A score is a sum of products
 and a constant of its candidate (under a distance, minus its squared length).
@@ -24,13 +23,12 @@ OF_SCREEN = ["num_queries", "num_columns", "tiles_per_program", "num_steps"]
 OF_ROUNDED = ["num_rows", "stride", "num_columns", "width"]
 OF_SCREEN_LIMITS = ["num_rows", "num_columns"]
 OF_MARKED = ["num_queries", "num_columns"]
-OF_TILES = ["rows_per_grid", "num_listed", "list_length", "num_steps", "num_aligned", "num_queries"]
-OF_LIMITS = ["num_rows", "rows_per_grid", "num_terms"]
-OF_OPEN = ["rows_per_grid", "num_listed", "list_length", "num_words"]
+OF_TILES = ["most_open", "rows_per_grid", "num_listed", "list_length", "num_steps", "num_aligned", "num_queries"]
+OF_LIMITS = ["num_rows", "score_stride", "rows_per_grid", "num_columns", "num_terms", "num_groups", "has_marks"]
 ALIGNMENT = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
-BITS = tl.constexpr(32)  # of a word
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
+BITS = tl.constexpr(32)  # of a word of cells
 SIGNIFICAND, ONE = tl.constexpr(52), tl.constexpr(1023)  # bits of a float64, and the exponent of 1.0
 HALF_EXPONENT = tl.constexpr(15)  # scaled rows are below 2^15, so that no float16 overflows
 UNIT_OF_FLOAT32, SMALLEST_FLOAT32 = tl.constexpr(2.0**-22), tl.constexpr(2.0**-149)
@@ -265,10 +263,12 @@ def decide_tiles(
     candidate_hash_ptr,
     mark_ptr,
     count_ptr,
-    open_ptr,
+    open_query_ptr,
+    open_column_ptr,
     num_open_ptr,
     row_ptr,
     tile_ptr,
+    most_open,
     rows_per_grid,
     num_listed,
     list_length,
@@ -288,18 +288,27 @@ def decide_tiles(
     that `tile` names by int32 of its first place in `row` (the queries that are asked), how many queries, the first
     column and the end of its candidates. A score above `high` is better; from `low` up to it the cell is open. An open
     candidate with the hash of the true entity's vector ties, and so does each where `low` is `high`. All others are
-    bits of `open`, int32 (tiles, rows, words of 32 columns), which begins with zeros; their number is added to
-    `num_open`, int64. What is better and what ties is added to the first two rows of `count`, int32 (.., queries).
+    listed in any order, (query, column within the grid), `most_open` at most; their number is added to `num_open`,
+    int64. What is better and what ties is added to the first two rows of `count`, int32 (.., queries).
 
-    With no groups, column `own` does not compete. Else `mark` tells of each cell whether it competes and of which
-    further groups it is; each group has three rows of `count`.
+    With no groups, column `own` of the grid does not compete. Else `mark` tells of each cell whether it competes and
+    of which further groups it is; each group has three rows of `count`.
     """
-    first, num_rows, first_column, end_column = _tile(
-        tl.program_id(0), tile_ptr, rows_per_grid, num_listed, list_length, EVERY, TILE_ROWS, TILE_COLUMNS
-    )
+    tile = tl.program_id(0)
+    if EVERY:
+        row_tiles, column_tiles = tl.cdiv(rows_per_grid, TILE_ROWS), tl.cdiv(num_listed, TILE_COLUMNS)
+        grid = tile // (row_tiles * column_tiles)
+        row = tile % row_tiles * TILE_ROWS
+        first, num_rows = grid * rows_per_grid + row, tl.minimum(rows_per_grid - row, TILE_ROWS)
+        first_column = tile // row_tiles % column_tiles * TILE_COLUMNS
+        end_column = num_listed
+    else:
+        grid = 0
+        tile_ptr += tile * 4
+        first, num_rows = tl.load(tile_ptr), tl.load(tile_ptr + 1)
+        first_column, end_column = tl.load(tile_ptr + 2), tl.load(tile_ptr + 3)
     if num_rows == 0:
         return
-    first_column = tl.multiple_of(first_column, ALIGNMENT)
     at_M = tl.arange(0, TILE_ROWS)
     is_row_M = at_M < num_rows
     row_M = first + tl.where(is_row_M, at_M, 0)
@@ -307,32 +316,38 @@ def decide_tiles(
         row_M = tl.load(row_ptr + first + at_M, mask=is_row_M, other=0)
     width, length = num_steps * TILE_DEPTH, num_aligned.to(tl.int64) * ALIGNMENT
     query_M = query_ptr + row_M.to(tl.int64) * width
-    column_N = first_column + tl.arange(0, TILE_COLUMNS)
-    is_column_N = column_N < end_column
-    is_stored_N = column_N < length  # what lies beyond a grid's candidates is read, and not used
+    stored_N = tl.multiple_of(grid * list_length + first_column, ALIGNMENT) + tl.arange(0, TILE_COLUMNS)
+    is_stored_N = stored_N < length  # what lies beyond a grid's candidates is read, and not used
     score_MN = tl.zeros((TILE_ROWS, TILE_COLUMNS), tl.float64)
     for step in range(num_steps):
         k_K = step * TILE_DEPTH + tl.arange(0, TILE_DEPTH)
         query_MK = tl.load(query_M[:, None] + k_K[None, :])
         candidate_KN = tl.load(
-            candidate_ptr + k_K[:, None] * length + column_N[None, :], mask=is_stored_N[None, :], other=0.0
+            candidate_ptr + k_K[:, None] * length + stored_N[None, :], mask=is_stored_N[None, :], other=0.0
         )
         score_MN = tl.dot(query_MK.to(tl.float64), candidate_KN.to(tl.float64), score_MN, out_dtype=tl.float64)
+    column_N = first_column + tl.arange(0, TILE_COLUMNS)
+    is_column_N = column_N < end_column
     if HAS_CONSTANT:
-        score_MN += tl.load(constant_ptr + column_N, mask=is_column_N, other=0.0)[None, :]
+        score_MN += tl.load(constant_ptr + grid * num_listed + column_N, mask=is_column_N, other=0.0)[None, :]
     high_M = tl.load(high_ptr + row_M)
     low_M = tl.load(low_ptr + row_M)
     competes_MN = is_row_M[:, None] & is_column_N[None, :]
     if NUM_GROUPS == 0:
-        competes_MN &= column_N[None, :] != tl.load(own_ptr + row_M)[:, None]
+        own_M = tl.load(own_ptr + row_M)
+        own_M = tl.where(own_M < end_column, tl.maximum(own_M, -1), -1).to(
+            tl.int32
+        )  # anything where it is no candidate
+        competes_MN &= column_N[None, :] != own_M[:, None]
     else:
-        at_MN = row_M.to(tl.int64)[:, None] * num_listed + (column_N % list_length)[None, :]
+        at_MN = row_M.to(tl.int64)[:, None] * num_listed + column_N[None, :]
         mark_MN = tl.load(mark_ptr + at_MN, mask=competes_MN, other=EXCLUDED)
         competes_MN &= (mark_MN & EXCLUDED) == 0
     better_MN = (score_MN > high_M[:, None]) & competes_MN
     open_MN = (score_MN <= high_M[:, None]) & (score_MN >= low_M[:, None]) & competes_MN
     same_MN = (
-        tl.load(candidate_hash_ptr + column_N, mask=is_column_N, other=0)[None, :] == tl.load(hash_ptr + row_M)[:, None]
+        tl.load(candidate_hash_ptr + grid * num_listed + column_N, mask=is_column_N, other=0)[None, :]
+        == tl.load(hash_ptr + row_M)[:, None]
     )
     tied_MN = open_MN & (same_MN | (high_M == low_M)[:, None])
     both_MN = better_MN.to(tl.int32) | (tied_MN.to(tl.int32) << HALF)
@@ -341,87 +356,27 @@ def decide_tiles(
     for group in tl.static_range(1, NUM_GROUPS):
         of_group_M = tl.sum(tl.where((mark_MN & (EXCLUDED << group)) != 0, both_MN, 0), 1)
         _add_both(count_M + 3 * group * num_queries.to(tl.int64), of_group_M, is_row_M, num_queries)
+    is_left_MN = (open_MN & ~tied_MN).to(tl.int32)
+    left_M = tl.sum(is_left_MN, 1)
+    num_left = tl.sum(left_M, 0)
+    if num_left == 0:
+        return
+    place = tl.minimum(tl.atomic_add(num_open_ptr, num_left.to(tl.int64)), most_open).to(tl.int32)
     WORDS: tl.constexpr = TILE_COLUMNS // BITS
     bit_N = (tl.arange(0, TILE_COLUMNS) % BITS)[None, :]
-    is_left_MN = (open_MN & ~tied_MN).to(tl.int32)
-    num_open = tl.sum(tl.sum(is_left_MN, 1), 0)
-    if num_open == 0:
-        return
-    tl.atomic_add(num_open_ptr, num_open.to(tl.int64))
-    word_MWN = tl.reshape(is_left_MN << bit_N, (TILE_ROWS, WORDS, BITS))
-    word_MW = tl.sum(word_MWN, 2)
-    at_MW = (tl.program_id(0).to(tl.int64) * TILE_ROWS + at_M)[:, None] * WORDS + tl.arange(0, WORDS)[None, :]
-    tl.store(open_ptr + at_MW, word_MW)
-
-
-@triton.jit
-def _tile(
-    tile,
-    tile_ptr,
-    rows_per_grid,
-    num_listed,
-    list_length,
-    EVERY: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLUMNS: tl.constexpr,
-):
-    """Return the first place of a tile's queries, how many they are, its first column and the end of its candidates."""
-    if EVERY:
-        row_tiles, column_tiles = tl.cdiv(rows_per_grid, TILE_ROWS), tl.cdiv(num_listed, TILE_COLUMNS)
-        grid = tile // (row_tiles * column_tiles)
-        row = tile % row_tiles * TILE_ROWS
-        begin = grid * list_length
-        first_column = begin + tile // row_tiles % column_tiles * TILE_COLUMNS
-        return grid * rows_per_grid + row, tl.minimum(rows_per_grid - row, TILE_ROWS), first_column, begin + num_listed
-    tile_ptr += tile * 4
-    return tl.load(tile_ptr), tl.load(tile_ptr + 1), tl.load(tile_ptr + 2), tl.load(tile_ptr + 3)
-
-
-@triton.jit(do_not_specialize=OF_OPEN)
-def list_open(
-    open_ptr,
-    num_listed_ptr,
-    query_ptr,
-    column_ptr,
-    row_ptr,
-    tile_ptr,
-    rows_per_grid,
-    num_listed,
-    list_length,
-    num_words,
-    EVERY: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLUMNS: tl.constexpr,
-    WORDS: tl.constexpr,
-):
-    """Write (query, column within its grid) of each bit that is set; `num_listed_ptr`, int32, begins with zero."""
-    at_W = tl.program_id(0).to(tl.int64) * WORDS + tl.arange(0, WORDS)
-    word_W = tl.load(open_ptr + at_W, mask=at_W < num_words, other=0)
-    if tl.max((word_W != 0).to(tl.int32)) == 0:
-        return
-    WORDS_OF_ROW: tl.constexpr = TILE_COLUMNS // BITS
-    tile_W = (at_W // (TILE_ROWS * WORDS_OF_ROW)).to(tl.int32)
-    row_W, place_W = (at_W // WORDS_OF_ROW % TILE_ROWS).to(tl.int32), (at_W % WORDS_OF_ROW).to(tl.int32)
-    is_set_W = word_W != 0
-    if EVERY:
-        first_W, _, first_column_W, _ = _tile(
-            tile_W, tile_ptr, rows_per_grid, num_listed, list_length, EVERY, TILE_ROWS, TILE_COLUMNS
-        )
-        query_W = first_W + row_W
-    else:
-        first_W = tl.load(tile_ptr + tile_W * 4, mask=is_set_W, other=0)
-        first_column_W = tl.load(tile_ptr + tile_W * 4 + 2, mask=is_set_W, other=0)
-        query_W = tl.load(row_ptr + first_W + row_W, mask=is_set_W, other=0)
+    word_MW = tl.sum(tl.reshape(is_left_MN << bit_N, (TILE_ROWS, WORDS, BITS)), 2)
+    left_MW = tl.sum(tl.reshape(is_left_MN, (TILE_ROWS, WORDS, BITS)), 2)
+    place_MW = place + (tl.cumsum(left_M, 0) - left_M)[:, None] + tl.cumsum(left_MW, 1) - left_MW
+    column_W = first_column + tl.arange(0, WORDS) * BITS
     for bit in range(BITS):
-        is_open_W = ((word_W >> bit) & 1) != 0
-        ones_W = is_open_W.to(tl.int32)
-        place_of_W = tl.atomic_add(num_listed_ptr + at_W.to(tl.int32) * 0, ones_W, mask=is_open_W)
-        column_W = (first_column_W + place_W * BITS + bit) % list_length
-        tl.store(query_ptr + place_of_W, query_W.to(tl.int64), mask=is_open_W)
-        tl.store(column_ptr + place_of_W, column_W.to(tl.int64), mask=is_open_W)
+        is_set_MW = (word_MW >> bit) & 1
+        is_listed_MW = (is_set_MW != 0) & (place_MW < most_open)
+        tl.store(open_query_ptr + place_MW, row_M[:, None].to(tl.int64), mask=is_listed_MW)
+        tl.store(open_column_ptr + place_MW, (column_W + bit)[None, :].to(tl.int64), mask=is_listed_MW)
+        place_MW += is_set_MW
 
 
-@triton.jit(do_not_specialize=OF_LIMITS)
+@triton.jit(do_not_specialize=OF_LIMITS, do_not_specialize_on_alignment=["score_ptr", "error_ptr"])
 def write_limits(
     score_ptr,
     error_ptr,
@@ -429,18 +384,27 @@ def write_limits(
     square_ptr,
     largest_norm_ptr,
     largest_square_ptr,
+    own_ptr,
+    number_ptr,
     limit_ptr,
+    count_ptr,
     num_rows,
+    score_stride,
     rows_per_grid,
+    num_columns,
     num_terms,
+    num_groups,
+    has_marks,
     IS_DISTANCE: tl.constexpr,
     SLACK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Write four numbers of each query, float64 (4, rows).
+    """Write four numbers of each query, float64 (4, rows), and `count` before any candidate, int32 (3 * groups, rows).
 
     The score that decides, how far from it scores do not decide, and the higher and the lower limit. Under a distance,
     scores are above the comparator's by the query's squared length, and squared lengths have errors of their own.
+    Counts begin with zeros, but for how many compete: with marks `number`, a row for each group, else all columns but
+    `own`.
     """
     at_M = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     is_row_M = at_M < num_rows
@@ -449,8 +413,8 @@ def write_limits(
     share = num_terms.to(tl.float64) * UNIT_OF_FLOAT64
     norm_M = tl.load(norm_ptr + at_M, mask=is_row_M, other=0.0)
     magnitude_M = norm_M * tl.load(largest_norm_ptr + grid_M, mask=is_row_M, other=0.0)
-    middle_M = tl.load(score_ptr + at_M, mask=is_row_M, other=0.0)
-    width_M = tl.load(error_ptr + at_M, mask=is_row_M, other=0.0)
+    middle_M = tl.load(score_ptr + at_M * score_stride, mask=is_row_M, other=0.0)
+    width_M = tl.load(error_ptr + at_M * score_stride, mask=is_row_M, other=0.0)
     if IS_DISTANCE:
         square_M = tl.load(square_ptr + at_M, mask=is_row_M, other=0.0)
         squares_M = square_M + tl.load(largest_square_ptr + grid_M, mask=is_row_M, other=0.0)
@@ -469,6 +433,16 @@ def write_limits(
     tl.store(limit_M + rows, width_M, mask=is_row_M)
     tl.store(limit_M + 2 * rows, high_M, mask=is_row_M)
     tl.store(limit_M + 3 * rows, low_M, mask=is_row_M)
+    own_M = tl.load(own_ptr + at_M, mask=is_row_M & (has_marks == 0), other=0)
+    compete_M = num_columns - ((own_M >= 0) & (own_M < num_columns)).to(tl.int32)
+    for group in range(num_groups):
+        count_M = count_ptr + at_M + 3 * group * rows
+        marked_M = tl.load(number_ptr + at_M + group * rows, mask=is_row_M & (has_marks != 0), other=0)
+        tl.store(count_M, tl.zeros((ROWS,), tl.int32), mask=is_row_M)
+        tl.store(count_M + rows, tl.zeros((ROWS,), tl.int32), mask=is_row_M)
+        tl.store(
+            count_M + 2 * rows, tl.where(has_marks != 0, marked_M, tl.where(group == 0, compete_M, 0)), mask=is_row_M
+        )
 
 
 @triton.jit

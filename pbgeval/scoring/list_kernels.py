@@ -40,7 +40,7 @@ OF_MARKS = [
 OF_COUNTS = ["num_rows", "rows_per_list", "num_columns", "num_groups", "reads_own"]
 OF_DRAWS = ["num_cells", "num_draws", "num_columns", "rate_low", "rate_high", "true_rate_low", "true_rate_high"]
 OF_KNOWN = ["num_queries", "start", "num_cells"]
-OF_SIGNS = ["num_cells", "num_rows", "groups", "has_marks", "has_own", "amount", "competing"]
+OF_SIGNS = ["num_cells", "num_rows", "num_columns", "groups", "has_marks", "has_own", "amount", "competing"]
 ANYWHERE = ["entity_ptr", "true_ptr", "outside_ptr", "key_ptr", "known_key_ptr", "known_ptr"]
 ANYWHERE += ["timed_key_ptr", "in_time_key_ptr", "in_time_ptr"]
 
@@ -308,9 +308,11 @@ def count_signs(
     mark_ptr,
     column_ptr,
     own_ptr,
+    number_ptr,
     count_ptr,
     num_cells,
     num_rows,
+    num_columns,
     groups,
     has_marks,
     has_own,
@@ -320,17 +322,22 @@ def count_signs(
 ):
     """Add cells to the counts of their queries, int32 (3 * groups, rows): better, tied and competing of each group.
 
-    Each adds `amount`, and `competing` to what competes. The bits of `groups` say of which groups all cells are; with
-    marks, these say it. A cell in the column `own` of its query is not counted, where there are such columns.
+    There are `num_cells`, or fewer if a `number` says so. Each adds `amount`, and `competing` to what competes. The
+    bits of `groups` say of which groups all cells are; with marks of all cells, these say it. A cell in the column
+    `own` of its query is not counted, where there are such columns.
     """
     at_P = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
     is_cell_P = at_P < num_cells
+    if number_ptr is not None:
+        if tl.program_id(0).to(tl.int64) * CELLS >= tl.load(number_ptr):
+            return
+        is_cell_P &= at_P < tl.load(number_ptr)
     query_P = tl.load(query_ptr + at_P, mask=is_cell_P, other=0)
     sign_P = tl.load(sign_ptr + at_P, mask=is_cell_P, other=0)
-    may_be_own_P = is_cell_P & (has_own != 0)
-    own_P = tl.load(own_ptr + query_P, mask=may_be_own_P, other=NOWHERE)
-    is_cell_P &= (has_own == 0) | (tl.load(column_ptr + at_P, mask=may_be_own_P, other=0) != own_P)
-    mark_P = tl.load(mark_ptr + at_P, mask=is_cell_P & (has_marks != 0), other=0)
+    column_P = tl.load(column_ptr + at_P, mask=is_cell_P, other=0)
+    own_P = tl.load(own_ptr + query_P, mask=is_cell_P & (has_own != 0), other=NOWHERE)
+    is_cell_P &= (has_own == 0) | (column_P != own_P)
+    mark_P = tl.load(mark_ptr + query_P * num_columns + column_P, mask=is_cell_P & (has_marks != 0), other=0)
     groups_P = tl.where(has_marks != 0, mark_P.to(tl.int32) ^ EXCLUDED, groups)
     for group in tl.static_range(GROUPS):
         count_P = count_ptr + 3 * group * num_rows.to(tl.int64) + query_P

@@ -92,6 +92,7 @@ def score_exactly(
     error_ptr,
     sign_ptr,
     num_open_ptr,
+    number_ptr,
     num_pairs,
     query_stride,
     candidate_stride,
@@ -111,8 +112,8 @@ def score_exactly(
 ):
     """Score each pair of prepared rows: row `row` of queries with row `column` of its grid's candidates.
 
-    Where pairs are not indexed, rows are those at their place. A query has `num_columns` factors and a constant. What
-    is written:
+    There are `num_pairs`, or fewer if a `number` says so. Where they are not indexed, rows are those at their place. A
+    query has `num_columns` factors and a constant. What is written:
 
         values   to `value`: the product of rows on grids of `bits` bits, which has the same bits on any hardware
         true     the same, for candidates at their place; and to `score` and `error`: the score in float64, without the
@@ -122,6 +123,10 @@ def score_exactly(
     """
     place_P = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
     is_pair_P = place_P < num_pairs
+    if number_ptr is not None:
+        if tl.program_id(0).to(tl.int64) * PAIRS >= tl.load(number_ptr):
+            return
+        is_pair_P &= place_P < tl.load(number_ptr)
     row_P, column_P = place_P, place_P
     if INDEXED:
         row_P = tl.load(row_ptr + place_P, mask=is_pair_P, other=0)

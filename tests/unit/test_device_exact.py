@@ -14,7 +14,7 @@ from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.gpu_backend import GpuBackend
 from pbgeval.scoring import device_exact, device_lists
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.device_exact import ExactRows, Target, TooManyCellsError
+from pbgeval.scoring.device_exact import ExactCounts, ExactRows, Target
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import ExactTrue, row_hashes
 from tests.examples import crossed
@@ -90,18 +90,24 @@ class Grids:
     def true_scores(self) -> list[int]:
         return [*map(self.score, self.queries, map(whole, self.true_QD))]
 
-    def counted(self) -> tuple[Tensor, Tensor]:
-        """How many are better by the kernels, and how many tie once open cells are decided in whole numbers."""
+    def found(self) -> ExactCounts:
+        """What the kernels find."""
         rows = [of.to(self.device) for of in (self.query_BKD, self.candidate_BCD, self.true_QD, self.own_Q)]
         query_BKD, candidate_BCD, true_QD, own_Q = rows
         score_Q, error_Q = self.comparator.scores_in_float64(query_BKD.flatten(0, 1), true_QD)
-        found = device_exact.count(
+        return device_exact.count(
             ExactRows.from_prepared(self.comparator, query_BKD, of_queries=True),
             ExactRows.from_prepared(self.comparator, candidate_BCD, of_queries=False),
             Target(score_Q, error_Q, row_hashes(true_QD), own_Q),
         )
-        better_Q, tied_Q = found.count_NQ[:2].cpu().long()
-        for query, column in zip(found.query_P.tolist(), found.column_P.tolist(), strict=True):
+
+    def counted(self) -> tuple[Tensor, Tensor]:
+        """How many are better by the kernels, and how many tie once open cells are decided in whole numbers."""
+        found = self.found()
+        better_Q, tied_Q, num_competitors_Q = found.count_NQ.cpu().long()
+        assert torch.equal(num_competitors_Q, self.candidate_BCD.shape[1] - (self.own_Q >= 0).long())
+        open_cells = zip(*(of_P[: int(found.num_open)].tolist() for of_P in found.open), strict=True)
+        for query, column in open_cells:
             sign = self.sign(query, column)
             better_Q[query] += sign > 0
             tied_Q[query] += sign == 0
@@ -187,17 +193,28 @@ def test_nothing_is_counted_where_there_is_nothing(way: str, shape: tuple[int, i
         Target(none_Q.double(), none_Q.double(), none_Q, none_Q),
     )
 
-    assert not found.query_P.numel()
+    assert not found.num_open
     assert not found.count_NQ.sum()
     assert found.count_NQ.shape == (3, num_grids * num_queries)
 
 
-def test_more_open_cells_than_there_may_be_are_the_callers(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", 2)
+def test_more_open_cells_than_there_is_room_for_are_counted_but_not_listed(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grids = Grids(ExactComparator("dot"), quarters, (1, 20, 70, 3), way)
+    every = grids.found()
+    monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", 7)
 
-    with pytest.raises(TooManyCellsError):
-        grids.counted()
+    few = grids.found()
+
+    assert few.num_open == every.num_open > 7
+    assert not device_exact.are_listed(int(few.num_open))
+    cells, listed = (
+        set(zip(*(of_P[: int(every.num_open)].tolist() for of_P in of.open), strict=True)) for of in (every, few)
+    )
+    assert len(listed) == 7
+    assert listed < cells
+    assert torch.equal(few.count_NQ, every.count_NQ)
 
 
 @pytest.mark.parametrize("lengths", [(1e-24, 1e13), (1e13, 1e-24), (1e-30, 1e-30), (1e17, 1e17)])
@@ -290,7 +307,8 @@ def differences(
     queries = ExactRows.from_prepared(comparator, grids.query_BKD, of_queries=True)
     candidates = ExactRows.from_prepared(comparator, grids.candidate_BCD, of_queries=False)
     score_Q, error_Q = comparator.scores_in_float64(grids.query_BKD[0], grids.true_QD)
-    limits = device_exact.limits_of(queries, candidates, Target(score_Q, error_Q, grids.own_Q, grids.own_Q))
+    count_3Q = torch.empty((3, shape[0]), dtype=torch.int32)
+    limits = device_exact.limits_of(queries, candidates, Target(score_Q, error_Q, grids.own_Q, grids.own_Q), count_3Q)
     true_Q, apart_Q = device_exact.screen_limits(queries, candidates, limits, num_parts)
     x, y = queries.half(num_parts), candidates.half(num_parts)
     scale = float(x.scale * y.scale)

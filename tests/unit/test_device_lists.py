@@ -128,18 +128,23 @@ def test_decided_cells_are_added_to_their_groups(kernel_device, amount):
         torch.randint(0, 5, (700,), generator=generator),
         torch.randint(-1, 2, (700,), generator=generator),
     )
-    mark_P = torch.tensor([0, 1, 2, 4, 6], dtype=torch.int8)[torch.randint(0, 5, (700,), generator=generator)]
+    mark_QC = torch.tensor([0, 1, 2, 4, 6], dtype=torch.int8)[torch.randint(0, 5, (5, 40), generator=generator)]
+    marks = device_lists.Marks(mark_QC, torch.zeros((4, 5), dtype=torch.int32), 2)
+    column_P = torch.randint(0, 40, (700,), generator=generator)
+    number, mark_P = torch.tensor([650]), mark_QC[query_P, column_P]
+    mark_P[650:], sign_P[650:] = EXCLUDED, 2
     for of, groups in (
-        (mark_P, [(mark_P & EXCLUDED) == 0, (mark_P & KNOWN) != 0, (mark_P & IN_TIME) != 0]),
+        (marks, [(mark_P & EXCLUDED) == 0, (mark_P & KNOWN) != 0, (mark_P & IN_TIME) != 0]),
         (device_lists.ALL, [mark_P >= 0, mark_P < 0, mark_P < 0]),
         (device_lists.KNOWN, [mark_P < 0, mark_P >= 0, mark_P < 0]),
     ):
         count_NQ = torch.zeros((9, 5), dtype=torch.int32)
 
-        device_lists.add_signs(count_NQ, query_P, sign_P.to(torch.int8), of, amount=amount, competing=3)
+        cells, signs_P = (query_P, column_P), torch.where(torch.arange(700) < 650, sign_P, 1).to(torch.int8)
+        device_lists.add_signs(count_NQ, cells, signs_P, of, number=number, amount=amount, competing=3)
 
         for group, is_here_P in enumerate(groups):
-            for at, (added, which_P) in enumerate(((amount, sign_P > 0), (amount, sign_P == 0), (3, sign_P < 2))):
+            for at, (added, which_P) in enumerate(((amount, sign_P == 1), (amount, sign_P == 0), (3, sign_P < 2))):
                 expected = added * torch.bincount(query_P[is_here_P & which_P], minlength=5)
                 assert torch.equal(count_NQ[3 * group + at].long(), expected)
 
@@ -170,6 +175,6 @@ def test_a_querys_own_column_is_not_counted(kernel_device):
     column_P, own_Q = torch.tensor([4, 5, 4, -1]), torch.tensor([5, 4, -1])
     signs_P = torch.tensor([1, 1, 1, 0], dtype=torch.int8)
 
-    device_lists.add_signs(count_NQ, query_P, signs_P, device_lists.KNOWN, competing=1, but_own=(column_P, own_Q))
+    device_lists.add_signs(count_NQ, (query_P, column_P), signs_P, device_lists.KNOWN, competing=1, but_own_Q=own_Q)
 
     assert count_NQ.tolist() == [[0] * 3] * 3 + [[1, 0, 0], [0, 0, 0], [1, 0, 0]]
