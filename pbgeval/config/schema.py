@@ -102,6 +102,8 @@ def unknown_key(key: object, known: Iterable[str]) -> str:
     names = sorted(known)
     if (meant := _OF_ARGUMENTS.get(str(key))) in names:
         return f"unknown key; did you mean {meant!r}?"
+    if key == "all_negs" and "candidates" in names:  # a key of each relation
+        return "unknown key; did you mean candidates=partition, or relations.INDEX.all_negs?"
     # Old PBG configs have keys in mixedCase.
     snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(key)).lower()
     if snake_case in TRAINING_KEYS:

@@ -122,6 +122,7 @@ FAULTS = [
     (["nothing"], ["expected KEY=VALUE, for example -p candidates=all"]),
     (["labels=names"], ["unknown key; did you mean 'dictionary_path'?"]),
     (["known=valid"], ["unknown key; did you mean 'filter_paths'?"]),
+    (["all_negs=True"], ["unknown key; did you mean candidates=partition, or relations.INDEX.all_negs?"]),
     (["name=x"], ["unknown key; kgeval-dist --help-config lists all keys"]),
     (["batch_size=many"], ["expected an int, got 'many' (str)"]),
     (["batch_size=1.5"], ["expected an int, got '1.5' (str)"]),
