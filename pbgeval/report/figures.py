@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
@@ -15,7 +13,6 @@ from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.report.conditions import interval_name, part_of, settings_of, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
-from pbgeval.results.output import IMPORTED, KEPT_EDGES
 from pbgeval.results.result import Result, errors_of
 from pbgeval.stats.rank_types import RankType
 
@@ -559,21 +556,15 @@ def _model_name(report: Result) -> str:
 
 def model_of(report: Result) -> str:
     """Return the model and where it was, with its version, as far as the report tells them."""
-    provenance, model_path = report.document.get("provenance") or {}, report.run.get("model_path")
-    version = provenance.get("checkpoint_version")
-    place = Path(os.path.normpath(Path(report.path or "", model_path or "").absolute())).parts[-2:]
-    told = [_model_name(report), "/".join(place) if model_path else "", "" if version is None else f"version {version}"]
+    version = (report.document.get("provenance") or {}).get("checkpoint_version")
+    told = [_model_name(report), report.run.get("model_place"), "" if version is None else f"version {version}"]
     return clipped(", ".join(filter(None, told)))
 
 
 def name_of(report: Result) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
-    paths = [path for path in report.run.get("edge_paths") or () if not path.endswith(KEPT_EDGES)]
-    parents = [Path(os.path.normpath(Path(report.path or "", path).absolute())).parent for path in paths]
-    # The folder of an imported file is called by a digest.
-    folders = dict.fromkeys(parent.name for parent in parents if parent.parent.name != IMPORTED)
     splits = [of["path"].removeprefix("edges_") for of in report.document.get("edge_paths") or ()]
-    data = ", ".join([*folders, *splits])
+    data = ", ".join([*(report.run.get("edge_folders") or ()), *splits])
     return clipped(" on ".join(filter(None, [_model_name(report), data])))
 
 

@@ -113,7 +113,12 @@ SO_FAR = Keys(_RESULT, _SECTIONS)
 FROM_LISTS = Keys({**_RESULT, "diagnostics": _SECTIONS["diagnostics"]}, _SECTIONS)  # the edges are in a file
 FINISHED = Keys({**FROM_LISTS.required, "edge_paths": _SECTIONS["edge_paths"]}, _SECTIONS)
 
-RUN = Keys(optional={"model": TEXT, "model_path": TEXT, "edge_paths": Items(TEXT), "started": TEXT, "version": TEXT})
+RUN = Keys(
+    optional={
+        **dict.fromkeys(("model", "model_place", "started", "version"), TEXT),
+        **dict.fromkeys(("edge_folders", "edge_paths"), Items(TEXT)),
+    }
+)
 
 
 def shape_of(document: Mapping[str, Any]) -> Keys:

@@ -41,7 +41,7 @@ from pbgeval.notation import WorkUnit
 from pbgeval.progress import Observer
 from pbgeval.ranking.unit_passes import UnitOfEdges, UnitPasses
 from pbgeval.results.document import ReportContext, make_result
-from pbgeval.results.output import kept_edges_path
+from pbgeval.results.output import IMPORTED, kept_edges_path
 from pbgeval.results.result import Result
 from pbgeval.scoring.block_scorer import (
     CONSISTENT,
@@ -298,13 +298,11 @@ def plan_alone(inputs: Inputs, protocol: Protocol, device: str, num_workers: int
         return with_estimate(plan, inputs, protocol, [speed])
 
 
-def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
-    """Return the paths of inputs relative to the output directory, or their URLs; skip those in memory."""
+def _places(inputs: Iterable[str | None]) -> list[str]:
+    """Return the paths of inputs, or their URLs; skip those in memory."""
     paths = [Path(path) for path in inputs if path is not None and Path(path).is_absolute()]
-    return [
-        os.path.relpath(path, work.output) if folder is None else folder.url
-        for path, folder in zip(paths, [read_object_folder(path) for path in paths], strict=True)
-    ]
+    folders = [read_object_folder(path) for path in paths]
+    return [str(path) if of is None else of.url for path, of in zip(paths, folders, strict=True)]
 
 
 def _edge_paths_from_output(work: Work) -> list[str]:
@@ -312,7 +310,20 @@ def _edge_paths_from_output(work: Work) -> list[str]:
     paths: list[str | None] = [*work.inputs.config.edge_paths]
     for path_index in work.inputs.edges_in_memory():
         paths[path_index] = str(kept_edges_path(work.output.absolute(), path_index))
-    return _from_output(work, paths)
+    return [os.path.relpath(path, work.output) if Path(path).is_absolute() else path for path in _places(paths)]
+
+
+def _names(work: Work) -> dict[str, Any]:
+    """Return what the model and the folders of the evaluated edges are called now, as the result may be moved."""
+    config, in_memory = work.inputs.config, work.inputs.edges_in_memory()
+    on_disk = [path for index, path in enumerate(config.edge_paths) if index not in in_memory]
+    model, edges = (list(map(Path, _places(paths))) for paths in ([config.model or config.checkpoint_path], on_disk))
+    # The folder of an imported file is called by a digest.
+    folders = dict.fromkeys(path.parent.name for path in edges if path.parent.parent.name != IMPORTED)
+    return {
+        **({"model_place": "/".join(model[0].parts[-2:])} if model else {}),
+        **({"edge_folders": list(folders)} if folders else {}),
+    }
 
 
 def _warnings(facts_of_workers: Iterable[dict[str, Any]], states: set[str], *, alike: bool) -> list[str]:
@@ -372,7 +383,6 @@ def _result(
     tallies = [facts.pop("open_candidates") for facts in facts_of_workers if is_exact]
     decided = {name: sum(tally[name] for tally in tallies) for name in ("in_float64", "exactly")}
     reason = why_not_exact(config)
-    model = _from_output(work, [config.model or config.checkpoint_path])
     run = {
         "version": __version__,
         "num_workers": len(facts_of_workers),
@@ -383,7 +393,7 @@ def _result(
         **({} if reason is None else {"why_not_exact": reason}),
         **({"edge_paths": _edge_paths_from_output(work)} if protocol.saves_ranks else {}),
         **({} if work.inputs.scorer is None else {"model": title_of_scorer(work.inputs.scorer)}),
-        **({"model_path": model[0]} if model else {}),
+        **_names(work),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),
     }

@@ -18,7 +18,7 @@ from pbgeval.errors import ConfigError
 from pbgeval.metrics.paired import Difference
 from pbgeval.notation import ENDS, Side
 from pbgeval.report.comparison import MEANING_OF_P
-from pbgeval.report.figures import decimals_of
+from pbgeval.report.figures import decimals_of, name_of
 from pbgeval.results import saved_run
 from pbgeval.storage.row_files import find_ranks
 from tests.kit.case import TinyCase
@@ -349,6 +349,18 @@ def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_p
     assert here.to_dict()["differences"] == tuple(json.loads(given)["differences"])
     assert (alone["clusters"], alone["relations"]) == ("edge", [])
     assert here["mrr"].difference == alone["differences"][1]["difference"]
+
+
+def test_a_result_that_was_moved_says_what_its_model_and_edges_were_called(
+    cases: tuple[TinyCase, TinyCase], tmp_path: Path
+) -> None:
+    folders = runs(cases, tmp_path)
+    moved = shutil.copytree(folders[0], tmp_path / "sent" / "by" / "mail")
+
+    here, there = (compare(folder, folders[1], clusters="edge") for folder in (folders[0], moved))
+    assert here.a_model.endswith("one/checkpoint, version 3")
+    assert there.a_model == here.a_model
+    assert [name_of(Report.read(of)).partition(" on ")[2] for of in (folders[0], moved)] == ["one, edges"] * 2
 
 
 @pytest.mark.slow

@@ -304,6 +304,7 @@ def test_a_run_that_was_ended_goes_on_with_the_buckets_that_it_had(dynamic: Tiny
     made = folder.stat().st_ino
 
     assert whole == succeeds(dynamic, "edge_paths=edges.tsv")
+    assert "edge_folders" not in run_of(dynamic.root / "output"), "a digest is no name"
     assert [made] == [path.stat().st_ino for path in imported(dynamic.root / "output")]
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,30 +102,22 @@ def test_a_figure_is_rounded_to_its_error(value: float, error: float, text: str)
 
 
 @pytest.mark.parametrize(
-    ("operators", "comparator", "edge_paths", "splits", "name"),
+    ("operators", "comparator", "folders", "splits", "name"),
     [
-        (["complex_diagonal"], "dot", ["../wn18/edges_test"], ["edges_test"], "ComplEx on wn18, test"),
-        (["translation"], "l2", ["data/valid", "data/test"], ["valid", "test"], "TransE on data, valid, test"),
-        (["diagonal"], "dot", ["imported/44ce7ec89fc6e27a/test.tsv"], ["test.tsv"], "DistMult on test.tsv"),
+        (["complex_diagonal"], "dot", ["wn18"], ["edges_test"], "ComplEx on wn18, test"),
+        (["translation"], "l2", ["data"], ["valid", "test"], "TransE on data, valid, test"),
         (["none", "linear"], "dot", [], ["edges"], "RESCAL and none on edges"),
-        (
-            ["none", "linear", "diagonal"],
-            "dot",
-            ["s3://bucket/fb/edges"],
-            ["edges"],
-            "Model with 3 operators on fb, edges",
-        ),
+        (["none", "linear", "diagonal"], "dot", ["fb"], ["edges"], "Model with 3 operators on fb, edges"),
         (["none"], "scorer", [], ["test"], "DistMult on test"),
     ],
 )
 def test_a_title_has_the_model_the_data_set_and_the_split(
-    operators: list[str], comparator: str, edge_paths: list[str], splits: list[str], name: str, tmp_path: Path
+    operators: list[str], comparator: str, folders: list[str], splits: list[str], name: str
 ) -> None:
     settings = {"relations": [{"operator": of} for of in operators], "comparator": comparator}
     provenance = {"settings": settings, "data": {"model": {"scorer": "EdgeFunctionScorer"}}}
     document = {"provenance": provenance, "edge_paths": [{"path": path} for path in splits]}
-    run = {"edge_paths": edge_paths, "model": "DistMult"}
-    assert name_of(Report(document, run=run, path=tmp_path / "output")) == name
+    assert name_of(Report(document, run={"edge_folders": folders, "model": "DistMult"})) == name
 
 
 def test_a_column_that_tells_nothing_is_left_out() -> None:
