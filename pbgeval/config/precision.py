@@ -56,6 +56,5 @@ def why_not_exact(config: EvalConfig) -> str | None:
         sampled,
         bias=config.bias,
         dynamic=config.dynamic_relations,
-        max_norm=config.max_norm is not None,
     )
     return None if slow is None else f"exact ranks in sampled lists take 1.5 to 6 times as long on a CPU with {slow}"

@@ -433,8 +433,8 @@ class EvalConfig:
         "Precision of scores: exact, float32 or float64. exact gives the ranks of exact arithmetic, the same on every "
         "machine. With float32 and float64, near-ties depend on rounding. Unset: exact, but float32 where exact is "
         "not defined (with pbg_semantics or relation_prediction, for a model that is asked for scores, with complex_l1 "
-        "and rotate) and where it takes much longer (sampled candidates with bias or max_norm, "
-        "and with some comparators and operators).",
+        "and rotate) and where it takes much longer (sampled candidates with some comparators and "
+        "operators).",
     )
     sample_edges: int | None = key(
         None,

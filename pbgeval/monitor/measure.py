@@ -166,7 +166,6 @@ class MonitorProtocol:
             sampled,
             bias=schema.bias,
             dynamic=schema.dynamic,
-            max_norm=schema.max_norm is not None,
         )
         return slow is None
 

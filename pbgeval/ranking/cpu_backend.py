@@ -13,7 +13,7 @@ from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.counting import CellIndex
-from pbgeval.ranking.cpu_lists import EXACT_COMPARATORS, OPERATORS, ExactChunks, GatheredChunks, is_moved
+from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, slow_exact_lists
 from pbgeval.ranking.cpu_loops import (
     COLUMNS_AT_A_TIME,
     count_block,
@@ -82,27 +82,28 @@ class CpuBackend(TorchBackend):
 
     def _can_gather(self, lists: ChunkLists) -> bool:
         """Return whether a loop can gather rows from the tables, and counts and few scores are requested."""
-        scorer, tables, comparator = lists.scorer, lists.tables.values(), self.comparator
+        scorer, tables = lists.scorer, lists.tables.values()
+        comparator, exact = self.comparator, self.exact_comparator
         tensors = [
             *(table.embeddings_ND for table in tables),
             *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
         ]
         parameters = [value for by_name in scorer.parameters.values() for value in by_name.values()]
         lengths = [lists.num_candidates(side) for side in lists.hidden]
-        loop, is_exact, num_cells = count_gathered, self.exact_comparator is not None, lists.num_cells
-        can_score = comparator.name == "dot"
-        if is_exact:
+        loop, is_exact, num_cells = count_gathered, exact is not None, lists.num_cells
+        if exact is None:
+            can_score = comparator.name == "dot" and not comparator.bias and scorer.operator in OPERATORS
+            can_score = can_score and lists.first == 0 and all(table.max_norm is None for table in tables)
+        else:
             loop = count_gathered_exactly
-            can_score = comparator.name in EXACT_COMPARATORS and (
-                scorer.dynamic or is_moved(scorer.operator, comparator.name)
-            )
+            slow = slow_exact_lists(exact.name, [scorer.operator], bias=exact.bias, dynamic=scorer.dynamic)
+            can_score = slow is None
         return (
-            (is_exact or lists.first == 0)
+            can_score
             and (not self.keeps_scores or (is_exact and lists.names_scores and num_cells <= MAX_CELLS_READ))
-            and (can_score and not comparator.bias and scorer.operator in OPERATORS)
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
             and max(lengths) <= counting.MAX_CANDIDATES
-            and not any(table.featurized or table.max_norm is not None for table in tables)
+            and not any(table.featurized for table in tables)
             and all(x.dtype is torch.float32 for x in tensors)
             and all(x.dtype is self.dtype for x in parameters)
             and (is_exact or self.dtype is torch.float32)

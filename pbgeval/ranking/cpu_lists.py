@@ -49,21 +49,12 @@ OPEN_PER_QUERY = 1  # cells that may stay open in float64, on average; does not 
 Arrays = tuple[Any, ...]  # arguments of the loop
 
 
-def is_moved(operator: str, comparator: str) -> bool:
-    """Return whether the loop can move an operator from the candidates to the query.
-
-    Under dot a translation adds a constant to a query's scores, which the loop does not compute.
-    """
-    return moves_to_query(operator, comparator) and (operator, comparator) != ("translation", "dot")
-
-
 def slow_exact_lists(
     comparator: str,
     operators: Iterable[str],
     *,
     bias: bool,
     dynamic: bool,
-    max_norm: bool = False,
 ) -> str | None:
     """Return why exact ranks in sampled lists are not counted by a loop, in words; None if they are.
 
@@ -72,17 +63,15 @@ def slow_exact_lists(
         operators: of the relations that meet sampled lists.
         bias: whether the comparator has one.
         dynamic: whether relations are dynamic.
-        max_norm: whether rows that are too long are scaled.
     """
     operators = tuple(operators)
     unknown = next((operator for operator in operators if operator not in OPERATORS), None)
-    stays = next((operator for operator in operators if not dynamic and not is_moved(operator, comparator)), None)
+    stays = next((operator for operator in operators if not dynamic and not moves_to_query(operator, comparator)), None)
     reasons = {
         f"comparator {comparator!r}": comparator not in EXACT_COMPARATORS,
-        "bias = True": bias,
+        f"comparator {comparator!r} and bias = True": bias and comparator not in ("dot", "cos"),
         f"operator {unknown!r}": unknown is not None,
         f"operator {stays!r}, comparator {comparator!r} and dynamic_relations = False": stays is not None,
-        "max_norm": max_norm,
     }
     return next((reason for reason, applies in reasons.items() if applies), None) if operators else None
 
@@ -156,7 +145,8 @@ class GatheredChunks:
         with routine.one_thread():
             total = count_gathered(
                 sizes.multiplications(routine),
-                *_tables(lists),
+                tuple(_table(lists, side) for side in ENDS),
+                _ids(lists),
                 (code, lists.rel_BQ is not None, _relations(lists)),
                 tuple(_parameters(lists.scorer.parameters.get(side, {}), names, np.float32) for side in ENDS),
                 chunks,
@@ -207,21 +197,24 @@ class ExactChunks:
             results are invalid.
         """
         lists, routine, is_distance = self.lists, blas.find_sgemm(), self.exact_comparator.is_distance
+        width = lists.tables[Side.LHS].embeddings_ND.shape[1]
         assert routine is not None, "the caller has checked"
         sizes = _Sizes.from_lists(lists, more_columns=int(is_distance))  # a column for the square
         scores_P, lhs_KD, rhs_KD, query_KD = blas.aligned_zeros(
             [(sizes.rows * max(sizes.columns),), *sizes.row_shapes(lists), (sizes.rows, sizes.dimension)]
         )
+        constant_Q, in_float64 = np.empty(sizes.num_queries, np.float64), tuple(np.empty((3, width), np.float64))
         max_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
         listed = {side: np.empty((2, max_open), np.int64) for side in ENDS}
         num_open = np.zeros((2, 3), np.int64)  # by side: cells that stay open, cells that were decided; the last unused
-        width = lists.tables[Side.LHS].embeddings_ND.shape[1]
         form = DISTANCE if is_distance else COS if self.exact_comparator.name == "cos" else DOT
         bounds = *product_error(sizes.dimension, torch.float32), relative_error(width), grid_bits(width)
         with routine.one_thread():
             total = count_gathered_exactly(
                 sizes.multiplications(routine),
-                *_tables(lists),
+                tuple(_table(lists, side) for side in ENDS),
+                self.exact_comparator.bias,
+                _ids(lists),
                 lists.first,
                 _relations(lists),
                 tuple(_query_operator(lists, side) for side in ENDS),
@@ -231,7 +224,7 @@ class ExactChunks:
                     for side, length in zip(ENDS, sizes.lengths, strict=True)
                 ),
                 (form, width, *bounds),
-                (lhs_KD, rhs_KD, query_KD, tuple(np.empty((3, width), np.float64)), scores_P),
+                (lhs_KD, rhs_KD, query_KD, constant_Q, in_float64, scores_P),
             )
         self._num_decided.append(num_open[:, 1])
         open_cells = {}
@@ -264,15 +257,17 @@ def _cell_arrays(cells: ListCells, num_queries: int, num_columns: int, dtype: ty
     )
 
 
-def _tables(lists: ChunkLists) -> tuple[Arrays, Arrays, Arrays]:
-    """Return both sides' tables, the global embeddings to add to their rows, and the rows' ids."""
-    tables = [lists.tables[side] for side in ENDS]
-    added = [table.global_embedding_D for table in tables]
-    return (
-        tuple(table.embeddings_ND.numpy() for table in tables),
-        tuple(np.zeros(0, np.float32) if global_D is None else global_D.numpy() for global_D in added),
-        tuple(lists.ids[side].contiguous().numpy() for side in ENDS),
-    )
+def _table(lists: ChunkLists, side: Side) -> Arrays:
+    """Return a side's embeddings, what is added to its rows (empty: nothing), and their largest norm."""
+    table = lists.tables[side]
+    global_D, max_norm = table.global_embedding_D, table.max_norm
+    added_D = np.zeros(0, np.float32) if global_D is None else global_D.numpy()
+    return table.embeddings_ND.numpy(), added_D, np.inf if max_norm is None else float(max_norm)
+
+
+def _ids(lists: ChunkLists) -> Arrays:
+    """Return the ids of both sides' rows."""
+    return tuple(lists.ids[side].contiguous().numpy() for side in ENDS)
 
 
 def _relations(lists: ChunkLists) -> np.ndarray:
@@ -280,20 +275,19 @@ def _relations(lists: ChunkLists) -> np.ndarray:
     return np.empty((lists.shape[0], 0), np.int64) if lists.rel_BQ is None else lists.rel_BQ.contiguous().numpy()
 
 
-def _query_operator(lists: ChunkLists, hidden: Side) -> tuple[int, Arrays]:
-    """Return the code and parameters of the operator on the queries that hide a side, for exact scores.
+def _query_operator(lists: ChunkLists, hidden: Side) -> tuple[int, bool, Arrays]:
+    """Return the operator on the queries that hide a side, for exact scores: code, whether it has moved, parameters.
 
     An operator on the candidates is replaced by its adjoint on the queries: see `scorer`.
     """
     scorer = lists.scorer
     code, names = OPERATORS[scorer.operator]
-    parameters = scorer.parameters.get(hidden.other, {})
-    if scorer.acts_on_candidates(hidden):
-        parameters = scorer.parameters[hidden]
-        for name in ("imag", "translation"):  # the adjoint, or the way back
-            if name in parameters:
-                parameters = {**parameters, name: -parameters[name]}
-    return code if parameters else IDENTITY, _parameters(parameters, names, np.float64)
+    is_moved = scorer.acts_on_candidates(hidden)
+    parameters = scorer.parameters.get(hidden if is_moved else hidden.other, {})
+    undone = "imag" if scorer.comparator.name == "dot" else "translation"  # the adjoint, or the way back
+    if is_moved and undone in parameters:
+        parameters = {**parameters, undone: -parameters[undone]}
+    return code if parameters else IDENTITY, is_moved, _parameters(parameters, names, np.float64)
 
 
 def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...], dtype: type) -> Arrays:

@@ -26,6 +26,7 @@ from pbgeval.scoring.blas import (
     TRANSPOSED,
     ZERO,
 )
+from pbgeval.scoring.entities import NORM_MARGIN
 
 IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `count_gathered` knows
 DOT, COS, DISTANCE = range(3)  # what exact scores of prepared rows are
@@ -421,10 +422,9 @@ def fetch_row(table_ND: Compiled, row: Compiled) -> None:
 
 
 @inner_loop()
-def gather_rows(
-    table_ND: Compiled, global_D: Compiled, ids_K: Compiled, following_K: Compiled, rows_KD: Compiled
-) -> None:
-    """Copy rows of a table, and have the cache fetch those of the next chunk."""
+def gather_rows(table: Compiled, ids_K: Compiled, following_K: Compiled, rows_KD: Compiled) -> None:
+    """Copy rows of a table whose norms have no limit, and have the cache fetch those of the next chunk."""
+    table_ND, global_D, _ = table
     dimension = table_ND.shape[1]
     for at in range(ids_K.size):
         row_D, copied_D = table_ND[ids_K[at]], rows_KD[at]
@@ -483,7 +483,6 @@ def count_side(
 def count_gathered(
     multiplications: Compiled,
     tables: Compiled,
-    global_embeddings: Compiled,
     ids: Compiled,
     relation: Compiled,
     parameters: Compiled,
@@ -500,8 +499,8 @@ def count_gathered(
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk
-        gather_rows(tables[0], global_embeddings[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)
-        gather_rows(tables[1], global_embeddings[1], rhs_BK[chunk], rhs_BK[following], gathered_KD)
+        gather_rows(tables[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)
+        gather_rows(tables[1], rhs_BK[chunk], rhs_BK[following], gathered_KD)
         if operator != query_operator:  # a relation's one operator acts on the right side, candidates or not
             transform_rows(operator, gathered_KD, rhs_BK.shape[1], rel_BQ[chunk, :0], parameters[1], rhs_KD)
         if sides[0][0][1]:
@@ -580,17 +579,23 @@ def minus_squares(products: Compiled, square_q: Compiled, square_c: Compiled) ->
 
 
 @inner_loop()
-def divide_by_norm(x_D: Compiled, folded_D: Compiled, direction_D: Compiled) -> None:
-    """Do what `fixed_order.directions_in_order` does; a row without a direction becomes NaN."""
+def sum_of_products(x_D: Compiled, y_D: Compiled, folded_D: Compiled) -> Compiled:
+    """Do what `fixed_order.sum_in_order` does with the products of two rows, which have columns."""
     width = x_D.size
     for at in range(width):
-        folded_D[at] = x_D[at] * x_D[at]
+        folded_D[at] = x_D[at] * y_D[at]
     while width > 1:
         half = (width + 1) // 2
         for at in range(width - half):
             folded_D[at] += folded_D[half + at]
         width = half
-    norm = math.sqrt(folded_D[0])
+    return folded_D[0]
+
+
+@inner_loop()
+def divide_by_norm(x_D: Compiled, folded_D: Compiled, direction_D: Compiled) -> None:
+    """Do what `fixed_order.directions_in_order` does; a row without a direction becomes NaN."""
+    norm = math.sqrt(sum_of_products(x_D, x_D, folded_D))
     if not norm > 0:
         direction_D[:] = np.float32(np.nan)
         return
@@ -601,8 +606,8 @@ def divide_by_norm(x_D: Compiled, folded_D: Compiled, direction_D: Compiled) -> 
 @inner_loop()
 def gather_candidates(
     form: Compiled,
-    table_ND: Compiled,
-    global_D: Compiled,
+    has_bias: Compiled,
+    table: Compiled,
     ids_K: Compiled,
     following_K: Compiled,
     room: Compiled,
@@ -611,28 +616,49 @@ def gather_candidates(
     """Prepare rows of a table as candidates, and have the cache fetch those of the next chunk.
 
     Under a distance a row ends with half of its square, negative: a product with a query that ends with 1 is half of
-    the square of the distance, but for a constant of the query.
+    the square of the distance, but for a constant of the query. A bias stays in its column, the first: queries have 1
+    there.
     """
     x_D, _, folded_D = room
+    table_ND, _, max_norm = table
     dimension = table_ND.shape[1]
-    if form != COS:
-        gather_rows(table_ND, global_D, ids_K, following_K, rows_KD)
-    for at in range(ids_K.size if form != DOT else 0):
+    in_float64 = form == COS or max_norm < np.inf
+    if not in_float64:
+        gather_rows(table, ids_K, following_K, rows_KD)
+    for at in range(ids_K.size if in_float64 or form == DISTANCE else 0):
         prepared_D = rows_KD[at]
+        if in_float64:
+            if at < following_K.size:
+                fetch_row(table_ND, following_K[at])
+            load_row(table, ids_K[at], folded_D, x_D)
+            round_row(form, has_bias, x_D, folded_D, prepared_D)
         if form == DISTANCE:
             prepared_D[dimension] = np.float32(-0.5 * dot_product(prepared_D, prepared_D, dimension)[0])
-            continue
-        if at < following_K.size:
-            fetch_row(table_ND, following_K[at])
-        load_row(table_ND[ids_K[at]], global_D, x_D)
-        divide_by_norm(x_D, folded_D, prepared_D)
 
 
 @inner_loop()
-def load_row(row_D: Compiled, global_D: Compiled, x_D: Compiled) -> None:
-    """Copy a row to float64, and add the global embedding, if there is one."""
+def round_row(form: Compiled, has_bias: Compiled, x_D: Compiled, folded_D: Compiled, prepared_D: Compiled) -> None:
+    """Prepare a row of float64: round once, under cos its direction."""
+    num_kept = x_D.size
+    if form == COS:
+        num_kept = np.int64(has_bias)
+        divide_by_norm(x_D[num_kept:], folded_D, prepared_D[num_kept:])
+    for at in range(num_kept):
+        prepared_D[at] = np.float32(x_D[at])
+
+
+@inner_loop()
+def load_row(table: Compiled, row: Compiled, folded_D: Compiled, x_D: Compiled) -> None:
+    """Do what `EntityTable.rows` does in float64."""
+    table_ND, global_D, max_norm = table
+    row_D = table_ND[row]
     for at in range(row_D.size):
         x_D[at] = np.float64(row_D[at])
+    if max_norm < np.inf:
+        norm = math.sqrt(sum_of_products(x_D, x_D, folded_D))
+        scale = max_norm / (norm + NORM_MARGIN) if norm > max_norm else 1.0
+        for at in range(row_D.size):
+            x_D[at] *= scale
     for at in range(global_D.size):
         x_D[at] += np.float64(global_D[at])
 
@@ -660,59 +686,72 @@ def apply_exactly(operator: Compiled, first_D: Compiled, second_D: Compiled, x_D
 @inner_loop()
 def transform_exactly(
     form: Compiled,
+    has_bias: Compiled,
     operator: Compiled,
-    rows: Compiled,
+    table: Compiled,
+    ids_Q: Compiled,
     rel_Q: Compiled,
-    parameters: Compiled,
     room: Compiled,
     query_KD: Compiled,
+    constant_Q: Compiled,
 ) -> None:
     """Do what `operators` does in float64, in the same order, and prepare the queries: round once.
 
     Args:
         form: of the scores.
-        operator: its code.
-        rows: a table, the global embedding that is added to its rows, and the row of each query.
+        has_bias: whether the first column is added to the scores.
+        operator: its code; whether it has moved from the candidates; its parameters by relation, float64.
+        table: embeddings, what is added to rows (empty: nothing), and their largest norm.
+        ids_Q: the row of each query.
         rel_Q: the relation of each query; empty: all are of the first.
-        parameters: of relations, float64.
         room: for three rows in float64.
         query_KD: the output.
+        constant_Q: what is added to all scores of a query, an output.
     """
-    table_ND, global_D, ids_Q = rows
-    first_RD, second_RD = parameters
+    code, is_moved, (first_RD, second_RD) = operator
     x_D, y_D, folded_D = room
-    dimension = table_ND.shape[1]
+    adds_constant = code == TRANSLATION and is_moved and form == DOT  # the same to all candidates' scores
+    if adds_constant:
+        code = IDENTITY
     for query in range(ids_Q.size):
         rel = rel_Q[query] if rel_Q.size else 0
         query_D, first_D = query_KD[query], first_RD[rel]
-        load_row(table_ND[ids_Q[query]], global_D, x_D)
-        apply_exactly(operator, first_D, second_RD[rel] if operator == COMPLEX else first_D, x_D, y_D)
-        if form == COS:
-            divide_by_norm(y_D, folded_D, query_D)
-        else:
-            for at in range(dimension):
-                query_D[at] = np.float32(y_D[at])
+        load_row(table, ids_Q[query], folded_D, x_D)
+        constant = np.float64(0)
+        if has_bias and is_moved:
+            constant, x_D[0] = x_D[0], 1.0
+        if adds_constant:
+            constant += sum_of_products(x_D, first_D, folded_D)
+        apply_exactly(code, first_D, second_RD[rel] if code == COMPLEX else first_D, x_D, y_D)
+        if has_bias and not is_moved:
+            constant, y_D[0] = y_D[0], 1.0
+        constant_Q[query] = np.float32(constant)
+        round_row(form, has_bias, y_D, folded_D, query_D)
         if form == DISTANCE:
-            query_D[dimension] = 1
+            query_D[y_D.size] = 1
 
 
 @inner_loop()
 def exact_queries(
     form: Compiled,
+    has_bias: Compiled,
     operator: Compiled,
     known_KD: Compiled,
-    rows: Compiled,
+    table: Compiled,
+    ids_Q: Compiled,
     rel_Q: Compiled,
     room: Compiled,
     query_KD: Compiled,
+    constant_Q: Compiled,
 ) -> Compiled:
     """Return the prepared queries of gathered rows: the rows themselves, or the output of an operator on them.
 
-    `operator` is its code and parameters, `known_KD` the gathered rows; `transform_exactly` explains the rest.
+    `known_KD` has the gathered rows; `transform_exactly` explains the rest.
     """
-    if operator[0] == IDENTITY and form != DISTANCE:
+    if operator[0] == IDENTITY and form != DISTANCE and not has_bias:
+        constant_Q[:] = 0
         return known_KD
-    transform_exactly(form, operator[0], rows, rel_Q, operator[1], room, query_KD)
+    transform_exactly(form, has_bias, operator, table, ids_Q, rel_Q, room, query_KD, constant_Q)
     return query_KD
 
 
@@ -720,6 +759,7 @@ def exact_queries(
 def count_side_exactly(
     multiplication: Compiled,
     query_KD: Compiled,
+    constant_Q: Compiled,
     prepared_KD: Compiled,
     first: Compiled,
     bounds: Compiled,
@@ -732,6 +772,7 @@ def count_side_exactly(
     Args:
         multiplication: see `product_of_chunk`.
         query_KD: prepared queries.
+        constant_Q: what is added to the values of each.
         prepared_KD: prepared rows, those of the queries' true entities first.
         first: where candidates begin among these.
         bounds: the form of the scores, how many columns vectors have, how far a product in float32 may be off
@@ -780,9 +821,10 @@ def count_side_exactly(
                 excluded_here_P, known_here_P, tied, (of_squares, width, share), counts_6Q, open_cells,
             )  # fmt: skip
         if true_is_read_Q[query]:
-            true_Q[query] = value_on_grids(query_D, true_D, width, bits, of_squares)
+            true_Q[query] = value_on_grids(query_D, true_D, width, bits, of_squares) + constant_Q[row]
         for at in range(sampled_start_Q[query], sampled_start_Q[query + 1]):
-            sampled_value_P[at] = value_on_grids(query_D, candidate_KD[sampled_P[at]], width, bits, of_squares)
+            candidate_D = candidate_KD[sampled_P[at]]
+            sampled_value_P[at] = value_on_grids(query_D, candidate_D, width, bits, of_squares) + constant_Q[row]
     return total
 
 
@@ -790,7 +832,7 @@ def count_side_exactly(
 def count_gathered_exactly(
     multiplications: Compiled,
     tables: Compiled,
-    global_embeddings: Compiled,
+    has_bias: Compiled,
     ids: Compiled,
     first: Compiled,
     rel_BQ: Compiled,
@@ -802,31 +844,33 @@ def count_gathered_exactly(
 ) -> Compiled:
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden.
 
-    Candidates are rows of tables with the global embedding: one sum, rounded once. They begin at `first` of `ids`,
-    which begin with the queries' entities. `operators` has the code and parameters of the operator on the queries that
-    hide a side.
+    Candidates are rows of tables, rounded once. They begin at `first` of `ids`, which begin with the queries' entities.
+    `operators` has the operator on the queries that hide a side; `transform_exactly` says what these and `tables` are.
     """
     lhs_BK, rhs_BK = ids
-    lhs_KD, rhs_KD, query_KD, in_float64, scores_P = room
+    lhs_KD, rhs_KD, query_KD, constant_Q, in_float64, scores_P = room
     form = bounds[0]
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk
-        lhs, rhs = (tables[0], global_embeddings[0]), (tables[1], global_embeddings[1])
-        gather_candidates(form, lhs[0], lhs[1], lhs_BK[chunk], lhs_BK[following], in_float64, lhs_KD)
-        gather_candidates(form, rhs[0], rhs[1], rhs_BK[chunk], rhs_BK[following], in_float64, rhs_KD)
+        gather_candidates(form, has_bias, tables[0], lhs_BK[chunk], lhs_BK[following], in_float64, lhs_KD)
+        gather_candidates(form, has_bias, tables[1], rhs_BK[chunk], rhs_BK[following], in_float64, rhs_KD)
         if sides[0][0][1]:
-            rows = tables[1], global_embeddings[1], rhs_BK[chunk, : sides[0][0][0]]
-            queries_KD = exact_queries(form, operators[0], rhs_KD, rows, rel_BQ[chunk], in_float64, query_KD)
-            total += count_side_exactly(
-                multiplications[0], queries_KD, lhs_KD, first, bounds, scores_P, chunk, sides[0]
+            queries_KD = exact_queries(
+                form, has_bias, operators[0], rhs_KD, tables[1], rhs_BK[chunk, : sides[0][0][0]], rel_BQ[chunk],
+                in_float64, query_KD, constant_Q,
             )  # fmt: skip
+            total += count_side_exactly(
+                multiplications[0], queries_KD, constant_Q, lhs_KD, first, bounds, scores_P, chunk, sides[0]
+            )
         if sides[1][0][1]:
-            rows = tables[0], global_embeddings[0], lhs_BK[chunk, : sides[1][0][0]]
-            queries_KD = exact_queries(form, operators[1], lhs_KD, rows, rel_BQ[chunk], in_float64, query_KD)
-            total += count_side_exactly(
-                multiplications[1], queries_KD, rhs_KD, first, bounds, scores_P, chunk, sides[1]
+            queries_KD = exact_queries(
+                form, has_bias, operators[1], lhs_KD, tables[0], lhs_BK[chunk, : sides[1][0][0]], rel_BQ[chunk],
+                in_float64, query_KD, constant_Q,
             )  # fmt: skip
+            total += count_side_exactly(
+                multiplications[1], queries_KD, constant_Q, rhs_KD, first, bounds, scores_P, chunk, sides[1]
+            )
     return total
 
 
