@@ -80,8 +80,8 @@ def _short(text: str) -> str:
 def mutants_of(path: str, text: str) -> Iterator[Mutant]:
     """Yield all mutants of the functions of a module.
 
-    What stands outside functions is left out, where constants only bound blocks, and so are annotations, assertions,
-    messages of errors and default values.
+    What stands outside functions is left out, where constants only bound blocks, and so are annotations, assertions
+    (that of `zip` too, `strict`), messages of errors and default values.
     """
     source = text.encode()
     starts = [0]
@@ -98,7 +98,7 @@ def _nodes(
     node: ast.AST, path: str, functions: tuple[Function, ...]
 ) -> Iterator[tuple[ast.expr | ast.Return, tuple[Function, ...]]]:
     """Yield what may be changed, with the functions around it."""
-    if isinstance(node, (ast.Assert, ast.Raise)):
+    if isinstance(node, (ast.Assert, ast.Raise)) or (isinstance(node, ast.keyword) and node.arg == "strict"):
         return
     fields = ast.iter_fields(node)
     if isinstance(node, (ast.FunctionDef, ast.Lambda)):

@@ -21,6 +21,9 @@ def rank(true: int, others: list[int] = [0]) -> int:
 
 def is_first(true, others):
     return rank(true, others) == 1
+
+def pairs(true, others):
+    yield from zip(true, others, strict=True)
 '''
 TESTS = """import pytest
 from pbgeval.ranking.ranks import rank
