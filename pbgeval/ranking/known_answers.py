@@ -425,10 +425,9 @@ def observed_entities(
     Raises:
         ValueError: relations x entities do not fit in int64.
     """
-    num_relations = int(relations.max()) + 1 if len(relations) else 0
-    check_codes_fit(num_relations, num_entities)
-    matters = np.zeros(num_relations + 1, bool)  # by relation; the last stands for all beyond
-    matters[relations] = True
+    matters = np.bincount(relations) > 0
+    check_codes_fit(len(matters), num_entities)
+    matters = np.append(matters, False)  # stands for all beyond
     seen = {side: DistinctCodes() for side in ENDS}
     for block in blocks:
         for start in range(0, block.num_edges, _ROWS_AT_ONCE):
