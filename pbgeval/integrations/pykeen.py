@@ -36,6 +36,7 @@ from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
 from pbgeval.notation import ENDS, Side
 from pbgeval.progress import Observer
 from pbgeval.report.report import OF_LAST_CUTOFF, Report, frame_of, items_of
+from pbgeval.results.output import digest_in
 from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.checkpoint_files import write_relations
 from pbgeval.storage.edges import Array, Edges
@@ -123,6 +124,9 @@ class RankBasedEvaluator(_Evaluator):  # type: ignore[misc] # PyKEEN is not inst
     """In place of PyKEEN's `RankBasedEvaluator`, and with `macro` of its `MacroRankBasedEvaluator`.
 
     It is an `Evaluator` wherever PyKEEN takes one: pipelines, searches, early stopping, callbacks, evaluation loops.
+
+    Each call of `evaluate` replaces what the call before wrote into `output`: after a pipeline, the final evaluation is
+    there, not the checks of its stopper. A result that was there before is only replaced with `overwrite`.
     """
 
     metric_result_cls = RankBasedMetricResults
@@ -139,11 +143,12 @@ class RankBasedEvaluator(_Evaluator):  # type: ignore[misc] # PyKEEN is not inst
     add_defaults: bool = field(default=True, kw_only=True)  # whether `metrics` come with all that are usual
     # Further keys of `EvalConfig`: {"save_ranks": True, "sample_edges": 20000, "type_constraint": "observed"}.
     settings: Mapping[str, Any] = field(factory=dict, kw_only=True)
-    output: Path | None = field(default=None, kw_only=True, converter=optional(Path))  # folder of the result
+    output: Path | None = field(default=None, kw_only=True, converter=optional(Path))  # folder of the last result
     device: str = field(default="auto", kw_only=True)  # auto, cpu or cuda
     overwrite: bool = field(default=False, kw_only=True)  # replace an earlier result in `output`
     observer: Observer | None = field(default=None, kw_only=True)
     _scored: dict[Side, RankMetric] = field(factory=dict, init=False, repr=False)  # what loops have handed over
+    _written: str | None = field(default=None, init=False, repr=False)  # digest of what it wrote last into `output`
 
     @classmethod
     def get_normalized_name(cls) -> str:
@@ -209,8 +214,12 @@ class RankBasedEvaluator(_Evaluator):  # type: ignore[misc] # PyKEEN is not inst
         config = self._config({**_hidden(targets), **restrictions})
         vectors = pykeen_vectors(model, scorer) if self.mode is None else None
         run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)
+        there = None if self.output is None else digest_in(self.output)
+        is_ours = there is not None and there == self._written
         with _with_labels(config, factories, scorer.num_relations) as labelled:
-            report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite)
+            report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite or is_ours)
+        if there is None or is_ours or self.overwrite:
+            self._written = report.document["provenance"]["digest"]
         figures = report.document["macro_metrics" if self.macro else "metrics"]
         return RankBasedMetricResults(figures, tuple(config.hits_at), report)
 

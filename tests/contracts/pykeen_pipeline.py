@@ -21,7 +21,7 @@ from pykeen.evaluation import (
 )
 from pykeen.pipeline import PipelineResult, pipeline
 
-from pbgeval import EvalError
+from pbgeval import EvalError, Report
 from pbgeval.integrations.pykeen import RankBasedEvaluator as Ours
 
 Found = dict[str, Any]
@@ -38,10 +38,19 @@ def main(folder: Path) -> None:
     macro = {"theirs": train(MacroRankBasedEvaluator, "DistMult")}
     macro["ours"] = train(Ours, "DistMult", evaluator_kwargs={"macro": True})
     found["macro"] = flat(macro)
-    found["stopper"] = {
-        name: train(of, "TransE", stopper="early", stopper_kwargs={"frequency": 1, "metric": "mrr"}).stopper.results
+    kept = folder / "kept"
+    stopped = {
+        name: train(
+            of,
+            "TransE",
+            stopper="early",
+            stopper_kwargs={"frequency": 1, "metric": "mrr"},
+            evaluator_kwargs={"output": kept} if of is Ours else {},
+        )
         for name, of in both.items()
     }
+    found["stopper"] = {name: of.stopper.results for name, of in stopped.items()}
+    found["kept"] = [Report.read(kept)["mrr"], stopped["ours"].metric_results.report["mrr"]]
     found["loop"] = {name: dict(by_loop(of(), results["ours"]).to_flat_dict()) for name, of in both.items()}
     found["report"] = results["ours"].metric_results.report["mrr"]
     shapes = (results["ours"].metric_results, by_loop(Ours(), results["ours"]))

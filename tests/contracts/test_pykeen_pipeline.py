@@ -59,6 +59,8 @@ def test_what_cannot_be_ranked_is_refused_by_name(found: dict[str, Any]) -> None
 def test_early_stopping_is_told_the_same_figures(found: dict[str, Any]) -> None:
     assert found["stopper"]["theirs"]
     assert found["stopper"]["theirs"] == pytest.approx(found["stopper"]["ours"], rel=1e-6)
+    assert len(found["stopper"]["ours"]) > 1
+    assert len(set(found["kept"])) == 1  # the folder has the last evaluation, not one of the stopper's
 
 
 def test_results_hold_our_report_and_the_resolver_knows_the_name(found: dict[str, Any]) -> None:

@@ -200,6 +200,23 @@ def test_the_report_itself_gives_the_frame_of_pykeen(tmp_path, macro):
         pandas.testing.assert_frame_equal(expected, report.to_df(macro=macro))
 
 
+@pytest.mark.parametrize("model", [Diagonal(), with_vectors(Diagonal())], ids=["scores", "vectors"])
+def test_an_output_has_the_last_result_of_its_evaluator_and_nobody_else_s(model, tmp_path):
+    """As a pipeline does, whose stopper asks for figures of one model after another."""
+    output = tmp_path / "out"
+    evaluator = RankBasedEvaluator(output=output)
+    for triples in (VALID, TEST[:9], TEST):
+        results = evaluator.evaluate(model, triples)
+        assert (Report.read(output).document["num_edges"], results.report.path) == (len(triples), output)
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+    for other in (RankBasedEvaluator(output=output), evaluator):
+        if other is evaluator:  # somebody else has put another result there
+            RankBasedEvaluator(output=output, overwrite=True).evaluate(model, VALID)
+        with pytest.raises(EvalError, match="found the output of another"):
+            other.evaluate(model, TEST[:3])
+
+
 def test_a_report_without_macro_averages_says_so():
     report = RankBasedEvaluator().evaluate(Diagonal(), TEST).report
 
