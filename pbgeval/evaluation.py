@@ -79,6 +79,7 @@ from pbgeval.report.report import Report, report_of
 from pbgeval.report.summary import summary_of
 from pbgeval.results.output import (
     DEFAULT_OUTPUTS,
+    IMPORTED,
     OutputDirectory,
     digest_in,
     digest_of,
@@ -534,19 +535,34 @@ def output_of(config: EvalConfig, output: Path | None = None) -> Path:
 
 
 def plan_evaluation(
-    config: EvalConfig, workers: int | None = None, device: str = "auto", observer: Observer | None = None
+    config: EvalConfig,
+    workers: int | None = None,
+    device: str = "auto",
+    observer: Observer | None = None,
+    output: str | PathLike[str] | None = None,
 ) -> tuple[str, RunPlan]:
     """Return the devices that a run of a config on this host uses, and what it takes; nothing is kept of it.
+
+    Files of edges by name are converted as the run would, and for nothing if an earlier run has not.
 
     Raises:
         EvalError: as `output_of`; or `max_memory` is too small.
     """
-    with temporary_folder() as folder, inputs_of_config(config, folder / "output") as inputs:
+    launch = Launch.from_arguments(output, workers, device, overwrite=False, observer=observer)
+    made = [folder / IMPORTED for of in (launch.output,) if of is not None for folder in (of, of.parent)]
+    made.append(DEFAULT_OUTPUTS / IMPORTED)
+    with ExitStack() as stack:
+        folder = stack.enter_context(temporary_folder())
+        local = stack.enter_context(local_copies(config, read_in_place=True))
+        begun = time.perf_counter()
+        buckets = in_buckets(local, folder / "output", launch.observer, made_by_others=made)
+        inputs = open_inputs(stack.enter_context(buckets))
+        converting = time.perf_counter() - begun if files_of_edges(config) else 0.0
         protocol = make_protocol(inputs)
         num_workers = workers or _default_workers(inputs, protocol, device)
-        plan = plan_alone(inputs, protocol, device, num_workers, observer or Observer())
+        plan = plan_alone(inputs, protocol, device, num_workers, launch.observer)
         devices = [WorkerDevice.from_device(choose_device(device, rank)) for rank in range(num_workers)]
-        return describe_devices(devices, device), plan
+        return describe_devices(devices, device), evolve(plan, converting_seconds=converting)
 
 
 @contextmanager
@@ -561,14 +577,19 @@ def inputs_of_config(config: EvalConfig, output: Path | None = None) -> Iterator
 
 
 def in_buckets(
-    config: EvalConfig, output: Path | None, observer: Observer, model: Model | None = None
+    config: EvalConfig,
+    output: Path | None,
+    observer: Observer,
+    model: Model | None = None,
+    *,
+    made_by_others: Sequence[Path] = (),
 ) -> AbstractContextManager[EvalConfig]:
     """Give the config with folders of buckets in place of files of edges. Importers are imported only here."""
     if not files_of_edges(config):
         return nullcontext(config)
     from pbgeval.inputs.edge_files import buckets_of_files
 
-    return buckets_of_files(config, output, observer, model)
+    return buckets_of_files(config, output, observer, model, made_by_others=made_by_others)
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:

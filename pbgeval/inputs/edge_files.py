@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,7 +48,12 @@ _FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.es
 
 @contextmanager
 def buckets_of_files(
-    config: EvalConfig, output: Path | None, observer: Observer, model: Model | None = None
+    config: EvalConfig,
+    output: Path | None,
+    observer: Observer,
+    model: Model | None = None,
+    *,
+    made_by_others: Sequence[Path] = (),
 ) -> Iterator[EvalConfig]:
     """Split the files of edges of a config, which has some, into buckets; yield one that names their folders instead.
 
@@ -59,6 +64,7 @@ def buckets_of_files(
         output: the output directory; None: the default one.
         observer: is told how it goes.
         model: in memory, in place of what the config names.
+        made_by_others: further folders `imported`, whose buckets are used if they are of these files.
 
     Raises:
         EvalError: what is wrong with a file of edges, the dictionary or any other input.
@@ -71,6 +77,7 @@ def buckets_of_files(
         [] if output is None or absent else [place.name for place in store.iterdir() if _MADE.fullmatch(place.name)]
     )
     others = [] if output is None else [output.absolute().parent / IMPORTED]
+    others += [folder.absolute() for folder in made_by_others]
     with temporary_folder() as labels:
         files, folder_of = _plan(config, paths, [store, *others], labels, model)
         if files.of_folder and output is not None and output.exists() and not output.is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -16,9 +17,11 @@ import pytest
 from pbgeval import Report, compare
 from pbgeval.config import load_config
 from pbgeval.errors import EvalError
-from pbgeval.evaluation import evaluate, output_of
+from pbgeval.evaluation import evaluate, output_of, plan_evaluation
+from pbgeval.inputs import edge_files
 from pbgeval.storage import writing as files
 from pbgeval.storage.text import names_file_of_edges
+from pbgeval.worker import plan as run_plan
 from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, Done, evaluated, flags, metrics_of, numbers_of, run_command, run_main, run_of
 from tests.kit.groups import start_as_mpirun
@@ -76,6 +79,26 @@ def import_graph(case: TinyCase, *arguments: str) -> None:
 def imported(output: Path) -> list[Path]:
     """The folders of buckets that were made."""
     return sorted(path for path in (output / "imported").glob("*/*") if path.is_dir())
+
+
+def test_a_plan_counts_the_conversion_and_takes_buckets_that_a_run_has_made(
+    dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(dynamic.root)
+    monkeypatch.setattr(run_plan, "SHORTEST_CONVERSION", 0.0)
+    config = load_config("eval.py", ["edge_paths=edges.tsv"])
+    before = sorted(dynamic.root.rglob("*"))
+
+    facts = dict(plan_evaluation(config, 1, "cpu")[1].facts)
+    assert re.fullmatch(r"edges by name, about [\d.]+ s; import-graph or .*", facts["convert"])
+    assert re.fullmatch(r"about [\d.]+ s to convert, then a few seconds", facts["time"])
+    assert before == sorted(dynamic.root.rglob("*"))
+
+    for output in (None, "named"):
+        evaluate(config, output=output, workers=1)
+        with mock.patch.object(edge_files, "split_files", side_effect=AssertionError("converted again")):
+            plan_evaluation(config, 1, "cpu", output=output)
+        shutil.rmtree(output or "results")
 
 
 # Results
