@@ -263,4 +263,11 @@ def by_row(cells: CellIndex | None, num_rows: int, num_columns: int) -> tuple[np
     if code_P.size > 1 and bool((code_P[1:] < code_P[:-1]).any()):
         order = np.argsort(code_P)
         row_P, column_P = row_P[order], column_P[order]
-    return np.searchsorted(row_P, np.arange(num_rows + 1)), column_P
+    return first_by_row(row_P, num_rows), column_P
+
+
+def first_by_row(row_P: np.ndarray, num_rows: int) -> np.ndarray:
+    """Return where the cells of each row start, and the end of the last one's; cells are ordered by row."""
+    start_K: np.ndarray = np.zeros(num_rows + 1, np.int64)
+    np.cumsum(np.bincount(row_P, minlength=num_rows), out=start_K[1:])
+    return start_K

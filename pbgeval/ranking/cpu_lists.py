@@ -18,7 +18,7 @@ from torch import Tensor
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.block import NO_LIST_CELLS, ChunkLists, Counted, ListCells
 from pbgeval.ranking.counting import NO_CELLS, CellIndex
-from pbgeval.ranking.cpu_counting import by_row
+from pbgeval.ranking.cpu_counting import by_row, first_by_row
 from pbgeval.ranking.cpu_loops import (
     COMPLEX,
     COS,
@@ -249,7 +249,7 @@ class ExactChunks:
 def _cell_arrays(cells: ListCells, num_queries: int, num_columns: int, dtype: type) -> Arrays:
     """Return cells by query as arguments of the loops, with empty arrays for the known and the read scores."""
     known_start_Q, known_P = by_row(cells.known, num_queries, num_columns)
-    read_start_Q = np.searchsorted(cells.read[0].numpy(), np.arange(num_queries + 1))  # in the order of the cells
+    read_start_Q = first_by_row(cells.read[0].numpy(), num_queries)  # in the order of the cells
     return (
         by_row(cells.excluded, num_queries, num_columns),
         (known_start_Q, known_P, np.empty(known_P.size, np.float32)),
