@@ -63,12 +63,11 @@ def product_of_chunk(
 @inner_loop(may_reorder=True)  # sums of ones, and of what may be rounded
 def compare(scores_C: Compiled, high: Compiled, low: Compiled) -> Compiled:
     """Return how many scores are higher, how many lie between, and their sum."""
-    one, zero = scores_C.dtype.type(1), scores_C.dtype.type(0)
-    better, at_least, total = zero, zero, zero  # in the scores' own type: integers would take twice the registers
+    better, at_least, total = np.int32(0), np.int32(0), scores_C.dtype.type(0)
     for column in range(scores_C.size):  # an iterator over the scores is not vectorised
         score = scores_C[column]
-        better += one if score > high else zero
-        at_least += one if score >= low else zero
+        better = np.int32(better + np.int32(score > high))  # int64, as a sum is, would take twice the registers
+        at_least = np.int32(at_least + np.int32(score >= low))
         total += score
     return np.int64(better), np.int64(at_least - better), total
 
