@@ -46,7 +46,7 @@ from pbgeval.worker.record import Record
 MEASURED_SECONDS = 0.5  # at most
 MEASURED_SHARE = 0.01  # of a run, at most, where the run itself is planned
 SECONDS_OF_SMALL_RUNS = 3.0  # which measure nothing
-TERMS_PER_SECOND = {"cpu": 1e10, "cuda": 2e12}  # of a core or a GPU; it decides only whether and how long to measure
+TERMS_PER_SECOND = {"cpu": 2e10, "cuda": 2e12}  # of a core or a GPU; it decides only whether and how long to measure
 FIRST_EDGES = 256  # of a trial, or more: enough that loops are compiled, as for the run
 FIRST_CELLS = 1 << 19
 STEP = 4  # times as many edges in the next trial
