@@ -154,13 +154,12 @@ def _exact(device: torch.device, dimension: int, sigmas: int, smoke: bool) -> di
     found["open_cells"] = int(counts.num_open)
     limits = device_exact.limits_of(queries, candidates, target, torch.empty_like(counts.count_NQ))
     flops = 2 * num_queries * num_candidates * dimension
+    screen, sizes = device_exact.screen_of(queries, candidates, limits), (num_queries, num_candidates)
+    mark_GQ, none = device_exact.empty_marks(sizes, device), none_Q[:1]
     for parts in (1, 2):
-        halves = queries.half(parts), candidates.half(parts)
-        of_screen = device_exact.screen_limits(queries, candidates, limits, parts)
-        better_Q = torch.zeros(num_queries, dtype=torch.int32, device=device)
-        screen = partial(device_exact._screen, halves, None, of_screen, better_Q, (num_queries, num_candidates))
-        found[f"marked_in_{parts}"] = float(screen().float().mean())
-        seconds = _seconds(device, screen)
+        into = torch.zeros(num_queries, dtype=torch.int32, device=device), mark_GQ
+        seconds = _seconds(device, partial(screen.run, parts, sizes, into, (none, 1 - parts)))
+        found[f"marked_in_{parts}"] = float(mark_GQ[: -(-num_candidates // device_exact.SEGMENT)].float().mean())
         found[f"screen_in_{parts}_teraflops"] = flops / seconds / 1e12
     in_float64, places = num_candidates // 16, torch.arange(num_candidates // 16, device=device)
     few = device_exact.ExactRows.from_prepared(comparator, prepared[1][None, places], of_queries=False)

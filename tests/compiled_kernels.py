@@ -42,11 +42,12 @@ OF_SCREEN = {
     **dict.fromkeys(("constant_ptr", "true_ptr", "error_ptr"), "*fp32"),
     "better_ptr": "*i32",
     "mark_ptr": "*i8",
+    "num_marked_ptr": "*i64",
 }
 OF_FLOAT64 = {
     **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp32"),
     **dict.fromkeys(("constant_ptr", "high_ptr", "low_ptr"), "*fp64"),
-    **dict.fromkeys(("hash_ptr", "candidate_hash_ptr", "own_ptr", "num_open_ptr"), "*i64"),
+    **dict.fromkeys(("hash_ptr", "candidate_hash_ptr", "own_ptr", "num_open_ptr", "num_tiles_ptr"), "*i64"),
     **dict.fromkeys(("open_query_ptr", "open_column_ptr"), "*i64"),
     "mark_ptr": "*i8",
 }  # all else is int32
@@ -73,7 +74,7 @@ OF_EXACT = {
     "half_ptr": "*fp16",
     "mark_ptr": "*i8",
 }
-OF_OPEN = OF_EXACT | {"row_ptr": "*i32"}
+OF_OPEN = OF_EXACT | {"row_ptr": "*i32", "number_ptr": "*i64"}
 OF_PAIRS = OF_EXACT | {
     **dict.fromkeys(("query_ptr", "candidate_ptr", "true_row_ptr"), "*fp32"),
     **dict.fromkeys(("true_ptr", "true_error_ptr"), "*fp64"),
@@ -91,9 +92,15 @@ SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "write_limits": ("exact_kernels", OF_EXACT | {"own_ptr": "*i64"}, {"IS_DISTANCE": True} | LIMITED),
     "write_screen_limits": (
         "exact_kernels",
-        OF_EXACT | {"error_ptr": "*fp32", "largest_ptr": "*fp64"},
+        OF_EXACT
+        | {"error_ptr": "*fp32", "largest_ptr": "*fp64", "constant_ptr": "*fp64", "screened_constant_ptr": "*fp32"},
         {"HAS_CONSTANT": True, "MAX_SCREENED": device_exact.MAX_SCREENED, "UNIT": device_exact.UNIT_OF_SCREEN}
         | LIMITED,
+    ),
+    "round_rows": (
+        "exact_kernels",
+        OF_EXACT | {"largest_norm_ptr": "*fp64"},
+        {"SLACK": device_exact.SLACK, "ROWS": device_exact.ROUNDED_ROWS, "COLUMNS": device_exact.ROUNDED_COLUMNS},
     ),
     "list_marked": (
         "exact_kernels",
@@ -110,18 +117,6 @@ SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"SLACK": device_pairs.LENGTH_SLACK, "ROWS": device_pairs.ROWS, "WORDS": device_pairs.WORDS},
     ),
 }
-for parts in (1, 2):
-    SMALL_KERNELS[f"round_rows, parts: {parts}"] = (
-        "exact_kernels",
-        OF_EXACT,
-        {
-            "PARTS": parts,
-            "OF_QUERIES": True,
-            "SLACK": device_exact.SLACK,
-            "ROWS": device_exact.ROUNDED_ROWS,
-            "COLUMNS": device_exact.ROUNDED_COLUMNS,
-        },
-    )
 for kind in ("values", "true", "signs"):
     SMALL_KERNELS[f"score_exactly, {kind}"] = (
         "pair_kernels",
@@ -205,10 +200,11 @@ def exact_variants() -> dict[str, Variant]:
     """Return the kernels of exact ranks, by name."""
     found = {}
     for distance in ("", ", distances"):
-        for columns in (128, 256, 0):
-            options = device_exact.screen_options(columns, stays=columns > 0, has_constant=bool(distance))
+        for columns, parts in ((128, 1), (256, 1), (0, 1), (128, 2)):
+            stays = columns > 0 and parts == 1
+            options = device_exact.screen_options(columns or 512, parts, stays=stays, has_constant=bool(distance))
             cells = device_exact.SCREEN_ROWS * device_exact.SCREEN_COLUMNS
-            name = f"screen_tiles, {columns or 'more'} columns{distance}"
+            name = f"screen_tiles, {columns or 'more'} columns{', two parts' if parts == 2 else ''}{distance}"
             found[name] = Variant("exact_kernels", "screen_tiles", OF_SCREEN, *_split(options), cells)
         cells = device_exact.DECIDED_ROWS * device_exact.DECIDED_COLUMNS
         for num_groups, lists in ((0, ""), (2, ", lists")):

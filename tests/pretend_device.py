@@ -323,9 +323,17 @@ class _OfGrid:
 # What the kernels of `exact_kernels` write, in torch.
 
 
-def screen_tiles(query, candidate, constant, true, error, better, mark, num_queries, num_columns, *_, **options):
-    gap_QC = query[:num_queries].float() @ candidate[:num_columns].float().mT - true[:num_queries, None]
-    gap_QC += constant[:num_columns] if options["HAS_CONSTANT"] else 0
+def screen_tiles(query, candidate, constant, true, error, better, mark, num_marked, *sizes, **options):
+    num_queries, num_columns, _, num_steps, most_marked = sizes
+    if (num_marked > most_marked) != (options["PARTS"] == 2):
+        return
+    x_QD, y_ND = query[:num_queries].float(), candidate[:num_columns].float()
+    width = num_steps * options["TILE_DEPTH"]
+    gap_QC = x_QD[:, :width] @ y_ND[:, :width].mT - true[:num_queries, None]
+    if options["PARTS"] == 2:
+        gap_QC += x_QD[:, width:] @ y_ND[:, :width].mT + x_QD[:, :width] @ y_ND[:, width:].mT
+    if options["HAS_CONSTANT"]:
+        gap_QC += constant[:num_columns]
     for first in range(0, num_columns, options["SEGMENT"]):
         part_QC = gap_QC[:, first : first + options["SEGMENT"]]
         is_near_Q = (part_QC.abs() <= error[:num_queries, None]).any(1) | (part_QC.shape[1] < options["SEGMENT"])
@@ -336,7 +344,7 @@ def screen_tiles(query, candidate, constant, true, error, better, mark, num_quer
 def tiles_of(row, tiles, rows_per_grid, num_listed, list_length, number, **options):
     """Yield the queries, the first column and the end of the columns of each tile."""
     if not options["EVERY"]:
-        for place, num_rows, first, stop in tiles.tolist():
+        for place, num_rows, first, stop in tiles[:number].tolist():
             yield row[place : place + num_rows].long(), first, stop
         return
     row_tiles = -(-rows_per_grid // options["TILE_ROWS"])
@@ -351,9 +359,9 @@ def tiles_of(row, tiles, rows_per_grid, num_listed, list_length, number, **optio
 def decide_tiles(
     query, candidate, constant, high, low, row_hash, own, hashes, marks, counts, open_query, *rest, **options
 ):
-    open_column, num_open, row, tiles, most_open, rows_per_grid, num_listed, list_length = rest[:8]
-    num_grids = len(high) // rows_per_grid
-    number = num_grids * -(-rows_per_grid // options["TILE_ROWS"]) * -(-num_listed // options["TILE_COLUMNS"])
+    open_column, num_open, row, tiles, num_tiles, most_open, rows_per_grid, num_listed, list_length = rest[:9]
+    row_tiles, column_tiles = -(-rows_per_grid // options["TILE_ROWS"]), -(-num_listed // options["TILE_COLUMNS"])
+    number = len(high) // rows_per_grid * row_tiles * column_tiles if options["EVERY"] else num_tiles[0]
     for row_M, first, stop in tiles_of(row, tiles, rows_per_grid, num_listed, list_length, number, **options):
         column_N = torch.arange(first, min(stop, first + options["TILE_COLUMNS"]))
         listed_N = column_N % list_length
@@ -378,47 +386,52 @@ def decide_tiles(
             num_open += 1
 
 
-def round_rows(rows, largest, norm, half, scale, lengths, *sizes, **options):
-    fraction, _ = torch.frexp(largest.double())
-    scale.fill_((fraction / largest.double() if largest > 0 else 1.0) * 2.0**15)
+def round_rows(rows, largest, norm, half, scale, lengths, num_rows, num_stored, stride, num_columns, width, **options):
+    fraction, _ = torch.frexp(largest)
+    scale.copy_(torch.where(largest > 0, fraction / largest, 1.0) * 2.0**15)
     x_ND = rows.double() * scale
     high_ND = x_ND.half()
-    rest_ND, low_ND = x_ND - high_ND, torch.zeros_like(high_ND)
-    parts_ND = [high_ND]
-    if options["PARTS"] == 2:
-        low_ND = rest_ND.half()
-        rest_ND = rest_ND - low_ND
-        parts_ND = [low_ND, high_ND, high_ND] if options["OF_QUERIES"] else [high_ND, low_ND, high_ND]
-    number, width = len(rows), rows.shape[1] * len(parts_ND)
-    half[:number, :width] = torch.cat(parts_ND, 1)
+    low_ND = (x_ND - high_ND).half()
+    half.zero_()
+    half[:num_rows, :num_columns], half[:num_rows, width : width + num_columns] = high_ND, low_ND
     lengths[0] = norm * scale
-    for at, part_ND in ((1, low_ND), (2, rest_ND)):
+    for at, part_ND in ((1, low_ND), (2, x_ND - high_ND - low_ND)):
         lengths[at] = torch.linalg.vector_norm(part_ND, dim=1, dtype=torch.float64) * options["SLACK"]
 
 
-def write_screen_limits(limits, lengths, largest, largest_square, x_scale, y_scale, true, error, *sizes, **options):
-    scale, unit, (_, num_columns) = x_scale * y_scale, options["UNIT"], sizes
+def write_screen_limits(limits, lengths, largest, largest_square, constant, x_scale, y_scale, *rest, **options):
+    true, error, screened_constant, _, num_columns, _, width = rest
+    scale, unit = x_scale * y_scale, options["UNIT"]
     (norm_Q, low_Q, lost_Q), (norm, low, lost) = lengths, largest
     middle_Q, width_Q = limits[0] * scale, limits[1] * scale
-    magnitude_Q = (norm_Q + 2 * low_Q + 2 * lost_Q) * (norm + 2 * low + 2 * lost)
-    error_Q = lost_Q * (norm + lost) + norm_Q * lost + low_Q * low + magnitude_Q * (num_columns + 16) * unit
-    if options["HAS_CONSTANT"]:
-        error_Q = error_Q + (magnitude_Q + largest_square * scale + middle_Q.abs()) * unit
     true.copy_(middle_Q)
-    error.copy_(((error_Q + width_Q) * options["SLACK"] + (true.double() - middle_Q).abs()) * (1 + 2.0**-20))
+    if options["HAS_CONSTANT"]:
+        screened_constant[:num_columns] = (constant.flatten() * scale).clamp(min=-options["MAX_SCREENED"]).float()
+    magnitude_Q = (norm_Q + 2 * low_Q + 2 * lost_Q) * (norm + 2 * low + 2 * lost)
+    errors = (
+        (low_Q + lost_Q) * (norm + low + lost) + norm_Q * (low + lost),
+        lost_Q * (norm + lost) + norm_Q * lost + low_Q * low,
+    )
+    for at, (error_Q, num_terms) in enumerate(zip(errors, (width, 3 * width), strict=True)):
+        off_Q = error_Q + magnitude_Q * (num_terms + 16) * unit
+        if options["HAS_CONSTANT"]:
+            off_Q = off_Q + (magnitude_Q + largest_square * scale + middle_Q.abs()) * unit
+        error[at] = ((off_Q + width_Q) * options["SLACK"] + (true.double() - middle_Q).abs()) * (1 + 2.0**-20)
 
 
-def list_marked(marks, row, tiles, _, num_queries, num_columns, **options):
-    place, tile = 0, 0
+def list_marked(marks, row, tiles, numbers, num_queries, num_columns, most, **options):
     for segment, marks_Q in enumerate(marks):
-        found = marks_Q.nonzero().squeeze(1)
+        found, place = marks_Q.nonzero().squeeze(1), int(numbers[1])
+        numbers[1] += len(found)
+        if place + len(found) > most:
+            numbers[2] += len(found)
+            continue
         row[place : place + len(found)] = found.int()
         for first in range(0, len(found), options["TILE_ROWS"]):
             column = segment * options["SEGMENT"]
             number, stop = min(len(found) - first, options["TILE_ROWS"]), min(column + options["SEGMENT"], num_columns)
-            tiles[tile] = torch.tensor([place + first, number, column, stop])
-            tile += 1
-        place += len(found)
+            tiles[numbers[0]] = torch.tensor([place + first, number, column, stop])
+            numbers[0] += 1
 
 
 def write_limits(

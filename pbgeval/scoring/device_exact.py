@@ -15,16 +15,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attrs import field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.scoring.device_lists import Marks
 from pbgeval.scoring.device_pairs import Described
 from pbgeval.scoring.device_scores import current
 from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.home import holds
 from pbgeval.scoring.true_scores import described
 
 ALIGNMENT = 16
@@ -43,6 +45,7 @@ LISTED_QUERIES = 1024
 MIN_SCREENED_CELLS = 1 << 22  # below, float64 takes no longer
 PROBED_QUERIES, PROBED_COLUMNS = 128, 1 << 13
 MAX_MARKED_SHARE = 1 / 16  # beyond this share of segments, rows are multiplied in two parts, which takes three products
+MAX_LISTED_SHARE = 1 / 8  # of segments, beside the last and the true entity's; beyond, all are multiplied in float64
 MAX_OPEN_CELLS = 1 << 22  # that are listed: 64 MB
 SLACK = 1.0 + 1e-9  # covers roundings of the bounds, which are computed in float64
 # A tensor core adds 16 products and the sum so far, cut to 24 bits or more; this is twice what that is off.
@@ -59,12 +62,15 @@ def _kernels() -> ModuleType:
 
 @frozen(eq=False)
 class HalfRows:
-    """Rows times a power of two, in float16: as they are, or in two parts."""
+    """Rows times a power of two, in float16: two parts of as many columns, the second what the first has lost."""
 
     rows_ND: Tensor
     scale: Tensor  # float64, a power of two
-    # At least so long, float64: scaled rows, their second part (zero where there is one), and what no part has.
-    length_3N: Tensor
+    length_3N: Tensor  # at least so long, float64: scaled rows, their second parts, and what no part has
+
+    @property
+    def width(self) -> int:
+        return self.rows_ND.shape[1] // 2
 
     @functools.cached_property
     def largest_3(self) -> Tensor:
@@ -80,7 +86,6 @@ class ExactRows:
     constant_BN: Tensor | None  # float64: what is added to a candidate's scores, under a distance
     square_BN: Tensor | None  # float64: the squared length of a vector, under a distance
     of_queries: bool
-    _halves: dict[int, HalfRows] = field(factory=dict, init=False)
 
     @classmethod
     def from_prepared(cls, comparator: ExactComparator, rows_BND: Tensor, *, of_queries: bool) -> ExactRows:
@@ -111,10 +116,15 @@ class ExactRows:
         return self._described.hash_N.view(self.rows_BND.shape[:-1])
 
     @functools.cached_property
+    def largest_norm_B(self) -> Tensor:
+        """The largest norm of each grid."""
+        return self.norm_BN.amax(-1)
+
+    @functools.cached_property
     def largest_square_B(self) -> Tensor:
         """The largest squared length of each grid, under a distance."""
         assert self.square_BN is not None, "the caller has checked"
-        return _largest(self.square_BN)
+        return self.square_BN.amax(-1)
 
     @functools.cached_property
     def transposed_DC(self) -> Tensor:
@@ -124,34 +134,28 @@ class ExactRows:
         transposed_DBN[:width, :, :num_rows] = self.rows_BND.permute(2, 0, 1)
         return transposed_DBN.flatten(1)
 
-    def half(self, num_parts: int) -> HalfRows:
-        """Return the rows of the one grid in float16."""
-        if num_parts not in self._halves:
-            self._halves[num_parts] = self._rounded(num_parts)
-        return self._halves[num_parts]
-
-    def _rounded(self, num_parts: int) -> HalfRows:
+    @functools.cached_property
+    def half(self) -> HalfRows:
+        """The rows of the one grid in float16."""
         rows_ND = self.rows_BND[0]
         (num_rows, num_columns), device = rows_ND.shape, rows_ND.device
-        width = num_columns * (1 if num_parts == 1 else 3)  # high . high + high . low + low . high
-        width += -width % _depth(width)
+        width = num_columns + -num_columns % _depth(num_columns)
         num_stored = num_rows + (0 if self.of_queries else -num_rows % SCREEN_COLUMNS)
-        half_ND = torch.zeros((num_stored, width), dtype=torch.float16, device=device)
+        half_ND = torch.empty((num_stored, 2 * width), dtype=torch.float16, device=device)
         scale, length_3N = (torch.empty(of, dtype=torch.float64, device=device) for of in ((1,), (3, num_rows)))
         with current(device):
-            _kernels().round_rows[(-(-num_rows // ROUNDED_ROWS),)](
+            _kernels().round_rows[(-(-num_stored // ROUNDED_ROWS),)](
                 rows_ND,
-                torch.linalg.vector_norm(rows_ND, ord=torch.inf),
-                self.norm_BN[0],
+                self.largest_norm_B,
+                self.norm_BN,
                 half_ND,
                 scale,
                 length_3N,
                 num_rows,
+                num_stored,
                 rows_ND.stride(0),
                 num_columns,
                 width,
-                PARTS=num_parts,
-                OF_QUERIES=self.of_queries,
                 SLACK=SLACK,
                 ROWS=ROUNDED_ROWS,
                 COLUMNS=ROUNDED_COLUMNS,
@@ -170,13 +174,8 @@ def _norms(x_ND: Tensor) -> Tensor:
 
 
 def _depth(width: int) -> int:
-    """Return how many columns of float16 rows are multiplied at once."""
+    """Return how many columns of float16 rows stay in shared memory, or are multiplied at once."""
     return max(1 << (width - 1).bit_length(), 2 * ALIGNMENT) if width <= MAX_RESIDENT_COLUMNS else STEP
-
-
-def _largest(x_BN: Tensor) -> Tensor:
-    """Return the largest number of each grid, (B, 1)."""
-    return x_BN.amax(-1, keepdim=True) if x_BN.shape[-1] else x_BN.new_zeros((*x_BN.shape[:-1], 1))
 
 
 @frozen(eq=False)
@@ -196,7 +195,8 @@ class DecidedTiles:
 
     row_P: Tensor  # int32: the queries of tiles; not read where all are multiplied
     tile_N4: Tensor | None  # int32; None: every tile
-    number: int
+    most: int
+    number: Tensor  # int64, which is not read where all are multiplied
 
 
 @frozen(eq=False)
@@ -237,7 +237,7 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
     device, num_queries = target.score_Q.device, target.score_Q.numel()
     found = torch.empty((4, num_queries), dtype=torch.float64, device=device)
     is_distance = queries.square_BN is not None and candidates.square_BN is not None
-    norm_Q, norm_B = queries.norm_BN.flatten(), _largest(candidates.norm_BN)
+    norm_Q, norm_B = queries.norm_BN.flatten(), candidates.largest_norm_B
     square_Q, square_B = norm_Q, norm_B  # not read
     if queries.square_BN is not None and candidates.square_BN is not None:
         square_Q, square_B = queries.square_BN.flatten(), candidates.largest_square_B
@@ -281,19 +281,23 @@ def count(queries: ExactRows, candidates: ExactRows, target: Target, num_groups:
     num_grids, num_queries, _ = queries.rows_BND.shape
     num_columns, device = candidates.rows_BND.shape[1], queries.rows_BND.device
     shape = 3 * num_groups, num_grids * num_queries
-    num_open = torch.zeros(1, dtype=torch.int64, device=device)
+    numbers = torch.zeros(4, dtype=torch.int64, device=device)  # of open cells, then see `list_marked`
+    num_open = numbers[:1]
     open_P = torch.empty((2, min(shape[1] * num_columns, MAX_OPEN_CELLS)), dtype=torch.int64, device=device)
     if not open_P.numel():
         return ExactCounts(torch.zeros(shape, dtype=torch.int32, device=device), (open_P[0], open_P[1]), num_open)
     count_NQ = torch.empty(shape, dtype=torch.int32, device=device)
     limits = limits_of(queries, candidates, target, count_NQ)
+    most = num_grids * -(-num_queries // DECIDED_ROWS) * -(-num_columns // DECIDED_COLUMNS)
+    tiles = DecidedTiles(count_NQ, None, most, numbers)
     is_large = num_queries * num_columns >= MIN_SCREENED_CELLS
     if num_grids == 1 and target.marks is None and is_large and _screens(device):
-        mark_GQ = _screened(queries, candidates, limits, count_NQ[0])
-        tiles = _tiles_of_marks(mark_GQ, num_columns)
-    else:
-        number = num_grids * -(-num_queries // DECIDED_ROWS) * -(-num_columns // DECIDED_COLUMNS)
-        tiles = DecidedTiles(count_NQ, None, number)
+        mark_GQ = _screened(queries, candidates, limits, count_NQ[0], num_open)
+        marked = _tiles_of_marks(mark_GQ, num_columns, numbers[1:])
+        if holds(_all_are_listed, numbers[3:]):
+            tiles = marked
+        else:
+            count_NQ[0].zero_()
     found = ExactCounts(count_NQ, (open_P[0], open_P[1]), num_open)
     _decide(queries, candidates, limits, target, tiles, found)
     return found
@@ -302,95 +306,129 @@ def count(queries: ExactRows, candidates: ExactRows, target: Target, num_groups:
 # Products in float16.
 
 
-def _screened(queries: ExactRows, candidates: ExactRows, limits: Limits, better_Q: Tensor) -> Tensor:
-    """Add the better candidates of clear segments; return the marks of the others, int8 (segments, Q)."""
+@frozen(eq=False)
+class Screen:
+    """Rows in float16, and what scores are compared with: see `screen_tiles`."""
+
+    queries: HalfRows
+    candidates: HalfRows
+    constant_C: Tensor | None  # of candidates, in whole tiles
+    true_Q: Tensor
+    error_2Q: Tensor  # for products of first parts, and of both
+
+    def run(
+        self,
+        num_parts: int,
+        sizes: tuple[int, int],
+        found: tuple[Tensor, Tensor],
+        probe: tuple[Tensor, int],
+    ) -> None:
+        """Screen the first so many queries and columns.
+
+        Args:
+            num_parts: 1, or 2: then three products are added up.
+            sizes: how many queries and columns.
+            found: the number of better candidates (Q,), to which those of clear segments are added, and the marks of
+                the others, (segments of whole tiles, Q).
+            probe: how many marks a probe has left, on the device, beyond how many of which one part is too few.
+        """
+        x, y, (num_queries, num_columns), width = self.queries, self.candidates, sizes, self.queries.width
+        stays = num_parts == 1 and width <= MAX_RESIDENT_COLUMNS
+        row_tiles, column_tiles = -(-num_queries // SCREEN_ROWS), -(-num_columns // SCREEN_COLUMNS)
+        per_program = min(max(row_tiles * column_tiles // MIN_PROGRAMS, 1), MAX_TILES_PER_PROGRAM)
+        options = screen_options(width, num_parts, stays=stays, has_constant=self.constant_C is not None)
+        with current(self.true_Q.device):
+            _kernels().screen_tiles[(row_tiles * -(-column_tiles // per_program),)](
+                x.rows_ND,
+                y.rows_ND,
+                self.true_Q if self.constant_C is None else self.constant_C,  # not read where there is none
+                self.true_Q,
+                self.error_2Q[num_parts - 1],
+                *found,
+                probe[0],
+                num_queries,
+                num_columns,
+                per_program,
+                width // options["TILE_DEPTH"],
+                probe[1],
+                **options,
+            )
+
+
+def _screened(queries: ExactRows, candidates: ExactRows, limits: Limits, better_Q: Tensor, none: Tensor) -> Tensor:
+    """Add the better candidates of clear segments; return the marks of the others, int8 (segments, Q).
+
+    A probe says how many products are to be taken. The kernel is started for either number, and one returns at once.
+    There are `none` before the probe.
+    """
     num_queries, num_columns = better_Q.numel(), candidates.rows_BND.shape[1]
-
-    def screened(num_parts: int, better_Q: Tensor, sizes: tuple[int, int]) -> Tensor:
-        halves = queries.half(num_parts), candidates.half(num_parts)
-        of_screen = screen_limits(queries, candidates, limits, num_parts)
-        return _screen(halves, candidates.constant_BN, of_screen, better_Q, sizes)
-
+    screen = screen_of(queries, candidates, limits)
     few = min(PROBED_QUERIES, num_queries), min(PROBED_COLUMNS, num_columns)
-    share = screened(1, torch.zeros_like(better_Q), few).float().mean()
-    return screened(2 if float(share) > MAX_MARKED_SHARE else 1, better_Q, (num_queries, num_columns))
-
-
-def _screen(
-    halves: tuple[HalfRows, HalfRows],
-    constant_BN: Tensor | None,
-    limits: tuple[Tensor, Tensor],
-    better_Q: Tensor,
-    sizes: tuple[int, int],
-) -> Tensor:
-    """Screen the first so many queries and columns, whose rows are padded to whole tiles."""
-    (x, y), (true_Q, error_Q), (num_queries, num_columns) = halves, limits, sizes
-    constant_C = true_Q  # not read
-    if constant_BN is not None:
-        constant_C = (constant_BN[0] * (x.scale * y.scale)).clamp(min=-MAX_SCREENED).float()
-        constant_C = F.pad(constant_C, (0, -constant_C.numel() % SCREEN_COLUMNS))
-    width = x.rows_ND.shape[1]
-    stays = width <= MAX_RESIDENT_COLUMNS and _depth(width) == width
-    row_tiles, column_tiles = -(-num_queries // SCREEN_ROWS), -(-num_columns // SCREEN_COLUMNS)
-    per_program = min(max(row_tiles * column_tiles // MIN_PROGRAMS, 1), MAX_TILES_PER_PROGRAM)
-    num_segments = column_tiles * (SCREEN_COLUMNS // SEGMENT)
-    mark_GQ = torch.empty((num_segments, num_queries), dtype=torch.int8, device=better_Q.device)
-    with current(better_Q.device):
-        _kernels().screen_tiles[(row_tiles * -(-column_tiles // per_program),)](
-            x.rows_ND,
-            y.rows_ND,
-            constant_C,
-            true_Q,
-            error_Q,
-            better_Q,
-            mark_GQ,
-            num_queries,
-            num_columns,
-            per_program,
-            1 if stays else width // STEP,
-            **screen_options(width, stays=stays, has_constant=constant_BN is not None),
-        )
+    probed_GQ = empty_marks(few, better_Q.device)
+    screen.run(1, few, (torch.empty_like(better_Q), probed_GQ), (none, 0))
+    probed_GQ = probed_GQ[: -(-few[1] // SEGMENT)]
+    probe = probed_GQ.sum(dtype=torch.int64), int(probed_GQ.numel() * MAX_MARKED_SHARE)
+    mark_GQ = empty_marks((num_queries, num_columns), better_Q.device)
+    for num_parts in (1, 2):
+        screen.run(num_parts, (num_queries, num_columns), (better_Q, mark_GQ), probe)
     return mark_GQ[: -(-num_columns // SEGMENT)]
 
 
-def screen_options(width: int, *, stays: bool, has_constant: bool) -> dict[str, int | bool]:
+def empty_marks(sizes: tuple[int, int], device: torch.device) -> Tensor:
+    """Return room for the marks of so many queries and columns, in whole tiles."""
+    num_segments = -(-sizes[1] // SCREEN_COLUMNS) * (SCREEN_COLUMNS // SEGMENT)
+    return torch.empty((num_segments, sizes[0]), dtype=torch.int8, device=device)
+
+
+def screen_options(width: int, num_parts: int, *, stays: bool, has_constant: bool) -> dict[str, Any]:
     """Return what the screen is compiled for."""
     return {
+        "PARTS": num_parts,
         "STAYS": stays,
         "HAS_CONSTANT": has_constant,
         "TILE_ROWS": SCREEN_ROWS,
         "TILE_COLUMNS": SCREEN_COLUMNS,
-        "TILE_DEPTH": width if stays else STEP,
+        "TILE_DEPTH": width if stays else min(width, STEP),
         "SEGMENT": SEGMENT,
         "num_warps": SCREEN_WARPS,
         "num_stages": 2 if stays else 3,
     }
 
 
-def screen_limits(queries: ExactRows, candidates: ExactRows, limits: Limits, num_parts: int) -> tuple[Tensor, Tensor]:
-    """Return the score in float32 with which the screen compares, and how far from it scores do not decide (Q,)."""
-    x, y = queries.half(num_parts), candidates.half(num_parts)
-    num_queries, device = limits.middle_Q.numel(), limits.middle_Q.device
-    true_Q, error_Q = (torch.empty(num_queries, dtype=torch.float32, device=device) for _ in range(2))
+def screen_of(queries: ExactRows, candidates: ExactRows, limits: Limits) -> Screen:
+    """Return the rows of a screen, and the limits for it."""
+    x, y, num_queries, device = queries.half, candidates.half, limits.limit_4Q.shape[1], limits.limit_4Q.device
+    true_Q = torch.empty(num_queries, dtype=torch.float32, device=device)
+    error_2Q, constant_C = true_Q.new_empty((2, num_queries)), None
+    unread = x.scale
+    largest_square_B, constant_BN = unread, unread
+    if candidates.square_BN is not None and candidates.constant_BN is not None:
+        largest_square_B, constant_BN = candidates.largest_square_B, candidates.constant_BN
+        constant_C = true_Q.new_empty(len(y.rows_ND))
+    num_stored = 0 if constant_C is None else constant_C.numel()
     with current(device):
-        _kernels().write_screen_limits[(-(-num_queries // LIMITED_ROWS),)](
+        _kernels().write_screen_limits[(-(-max(num_queries, num_stored) // LIMITED_ROWS),)](
             limits.limit_4Q,
             x.length_3N,
             y.largest_3,
-            x.scale if candidates.square_BN is None else candidates.largest_square_B,  # not read where there is none
+            largest_square_B,
+            constant_BN,
             x.scale,
             y.scale,
             true_Q,
-            error_Q,
+            error_2Q,
+            true_Q if constant_C is None else constant_C,
             num_queries,
-            x.rows_ND.shape[1],
-            HAS_CONSTANT=candidates.square_BN is not None,
+            candidates.rows_BND.shape[1],
+            num_stored,
+            x.width,
+            HAS_CONSTANT=constant_C is not None,
             MAX_SCREENED=MAX_SCREENED,
             UNIT=UNIT_OF_SCREEN,
             SLACK=SLACK,
             ROWS=LIMITED_ROWS,
         )
-    return true_Q, error_Q
+    return Screen(x, y, constant_C, true_Q, error_2Q)
 
 
 # Products in float64.
@@ -404,7 +442,7 @@ def _decide(
     query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % ALIGNMENT)).contiguous()
     constant_BN = candidates.constant_BN
     with current(query_QD.device):
-        _kernels().decide_tiles[(tiles.number,)](
+        _kernels().decide_tiles[(tiles.most,)](
             query_QD,
             candidates.transposed_DC,
             limits.high_Q if constant_BN is None else constant_BN,  # not read where there is none
@@ -419,6 +457,7 @@ def _decide(
             found.num_open,
             tiles.row_P,
             tiles.row_P if tiles.tile_N4 is None else tiles.tile_N4,
+            tiles.number,
             found.open[0].numel(),
             queries.rows_BND.shape[1],
             candidates.rows_BND.shape[1],
@@ -444,26 +483,30 @@ def tile_options(*, has_constant: bool, num_groups: int, every: bool) -> dict[st
     }
 
 
-def _tiles_of_marks(mark_GQ: Tensor, num_columns: int) -> DecidedTiles:
-    """Return tiles of at most 64 of a segment's marked queries."""
+def _tiles_of_marks(mark_GQ: Tensor, num_columns: int, numbers: Tensor) -> DecidedTiles:
+    """List tiles of at most 64 of a segment's marked queries, as far as there is room; `numbers` begin with zeros."""
     (num_segments, num_queries), device = mark_GQ.shape, mark_GQ.device
-    num_marks = int(mark_GQ.sum())
-    row_P = torch.empty(num_marks, dtype=torch.int32, device=device)
-    # At most so many tiles; those that are too many have no queries.
-    tile_N4 = torch.zeros((num_marks // DECIDED_ROWS + num_segments, 4), dtype=torch.int32, device=device)
+    most = min(2 * num_queries + int(mark_GQ.numel() * MAX_LISTED_SHARE), mark_GQ.numel())
+    row_P = torch.empty(most, dtype=torch.int32, device=device)
+    tile_N4 = torch.empty((most // DECIDED_ROWS + num_segments, 4), dtype=torch.int32, device=device)
     with current(device):
         _kernels().list_marked[(num_segments,)](
             mark_GQ,
             row_P,
             tile_N4,
-            torch.zeros(2, dtype=torch.int32, device=device),
+            numbers,
             num_queries,
             num_columns,
+            most,
             SEGMENT=SEGMENT,
             TILE_ROWS=DECIDED_ROWS,
             QUERIES=LISTED_QUERIES,
         )
-    return DecidedTiles(row_P, tile_N4, len(tile_N4))
+    return DecidedTiles(row_P, tile_N4, len(tile_N4), numbers)
+
+
+def _all_are_listed(num_others: int) -> bool:
+    return num_others == 0
 
 
 def _error_of_sums(width: int) -> float:
@@ -494,14 +537,18 @@ def check_screen(device: torch.device) -> bool:
     """
     for query_QD, candidate_ND in _hard_rows(device):
         one = torch.ones((), dtype=torch.float64, device=device)
-        halves = [HalfRows(of.half(), one, _norms(of)[None]) for of in (query_QD, candidate_ND)]
+        halves = [
+            HalfRows(F.pad(of.half(), (0, HARD_COLUMNS)), one, _norms(of)[None]) for of in (query_QD, candidate_ND)
+        ]
         exact_QQ = query_QD.double() @ candidate_ND[:HARD_ROWS].double().mT
         half_Q = halves[0].length_3N[0] * halves[1].largest_3[0] * (_error_of_sums(HARD_COLUMNS) / 2)
         for true_Q in (exact_QQ.diagonal() + half_Q, exact_QQ.diagonal() - half_Q):
             better_Q = torch.zeros(HARD_ROWS, dtype=torch.int32, device=device)
-            limits = true_Q.float(), torch.full_like(true_Q, -1.0, dtype=torch.float32)  # nothing is near
-            _screen((halves[0], halves[1]), None, limits, better_Q, (HARD_ROWS, HARD_ROWS))
-            gap_QQ = exact_QQ - limits[0].double().unsqueeze(1)
+            none_is_near_1Q = torch.full_like(true_Q[None], -1.0, dtype=torch.float32)
+            screen = Screen(halves[0], halves[1], None, true_Q.float(), none_is_near_1Q)
+            sizes = HARD_ROWS, HARD_ROWS
+            screen.run(1, sizes, (better_Q, empty_marks(sizes, device)), (torch.zeros_like(better_Q[:1]), 0))
+            gap_QQ = exact_QQ - true_Q.float().double().unsqueeze(1)
             surely_Q, possibly_Q = ((gap_QQ > of).sum(1) for of in (half_Q.unsqueeze(1), -half_Q.unsqueeze(1)))
             if not bool(((surely_Q <= better_Q) & (better_Q <= possibly_Q)).all()):
                 _devices_without_screen().add(device.type)

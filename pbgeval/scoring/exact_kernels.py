@@ -2,7 +2,7 @@
 
 Imported only where they are used: Triton decides when it sees a kernel whether it compiles or interprets it.
 
-    round_rows      rows -> rows of float16, as they are or in two parts, and what rounding takes away
+    round_rows      rows -> rows of float16 in two parts, and what rounding takes away
     write_screen_limits    what decides in float64 -> what decides after products in float16
     screen_tiles    products in float16, fast -> clear segments are counted, all others are marked
     list_marked     marked segments -> tiles of queries and segments
@@ -19,10 +19,10 @@ import triton
 import triton.language as tl
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
-OF_SCREEN = ["num_queries", "num_columns", "tiles_per_program", "num_steps"]
-OF_ROUNDED = ["num_rows", "stride", "num_columns", "width"]
-OF_SCREEN_LIMITS = ["num_rows", "num_columns"]
-OF_MARKED = ["num_queries", "num_columns"]
+OF_SCREEN = ["num_queries", "num_columns", "tiles_per_program", "num_steps", "most_marked"]
+OF_ROUNDED = ["num_rows", "num_stored", "stride", "num_columns", "width"]
+OF_SCREEN_LIMITS = ["num_rows", "num_columns", "num_stored", "width"]
+OF_MARKED = ["num_queries", "num_columns", "most_listed"]
 OF_TILES = ["most_open", "rows_per_grid", "num_listed", "list_length", "num_steps", "num_aligned", "num_queries"]
 OF_LIMITS = ["num_rows", "score_stride", "rows_per_grid", "num_columns", "num_terms", "num_groups", "has_marks"]
 ALIGNMENT = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
@@ -42,53 +42,50 @@ EXCLUDED = tl.constexpr(1)  # bits of a mark (`list_kernels`); those of groups f
 @triton.jit(do_not_specialize=OF_ROUNDED, do_not_specialize_on_alignment=["row_ptr"])
 def round_rows(
     row_ptr,
-    largest_ptr,
+    largest_norm_ptr,
     norm_ptr,
     half_ptr,
     scale_ptr,
     length_ptr,
     num_rows,
+    num_stored,
     stride,
     num_columns,
     width,
-    PARTS: tl.constexpr,
-    OF_QUERIES: tl.constexpr,
     SLACK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write rows times a power of two in float16, `width` columns each, which begin with zeros.
+    """Write rows times a power of two in float16, in two parts next to each other: `width` columns of each, from 0 on.
 
-    The power, `scale`, takes the largest magnitude into [2^14, 2^15). In two parts, queries are low, high, high and
-    candidates high, low, high, so that a product has three of the four products of the parts. Lengths, float64
-    (3, rows), are at least those of scaled rows, of their low parts, and of what no part has.
+    The power, `scale`, takes the largest norm into [2^14, 2^15). A second part is what the first has not. Lengths,
+    float64 (3, rows), are at least those of scaled rows, of their second parts, and of what no part has. Rows and
+    columns beyond those that there are become zeros.
     """
-    exponent = (tl.load(largest_ptr).to(tl.float64).to(tl.int64, bitcast=True) >> SIGNIFICAND) - (ONE - 1)
-    exponent = tl.where(tl.load(largest_ptr) > 0, -exponent + ONE, ONE) + HALF_EXPONENT
+    largest = tl.load(largest_norm_ptr)
+    exponent = (largest.to(tl.int64, bitcast=True) >> SIGNIFICAND) - (ONE - 1)
+    exponent = tl.where(largest > 0, -exponent + ONE, ONE) + HALF_EXPONENT
     scale = (exponent << SIGNIFICAND).to(tl.float64, bitcast=True)
     tl.store(scale_ptr, scale, mask=tl.program_id(0) == 0)
     at_M = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     is_row_M = at_M < num_rows
-    row_M, half_M = row_ptr + at_M.to(tl.int64) * stride, half_ptr + at_M.to(tl.int64) * width
+    row_M, half_M = row_ptr + at_M.to(tl.int64) * stride, half_ptr + at_M.to(tl.int64) * (2 * width)
     low_M = tl.zeros((ROWS,), tl.float64)
     lost_M = tl.zeros((ROWS,), tl.float64)
-    for start in range(0, num_columns, COLUMNS):
+    for start in range(0, width, COLUMNS):
         column_N = start + tl.arange(0, COLUMNS)
         is_number_MN = is_row_M[:, None] & (column_N < num_columns)[None, :]
         x_MN = tl.load(row_M[:, None] + column_N[None, :], mask=is_number_MN, other=0.0).to(tl.float64) * scale
         high_MN = x_MN.to(tl.float32).to(tl.float16)
         rest_MN = x_MN - high_MN.to(tl.float64)
-        at_MN = half_M[:, None] + column_N[None, :]
-        if PARTS == 1:
-            tl.store(at_MN, high_MN, mask=is_number_MN)
-        else:
-            part_MN = rest_MN.to(tl.float32).to(tl.float16)
-            rest_MN -= part_MN.to(tl.float64)
-            low_M += tl.sum(part_MN.to(tl.float64) * part_MN.to(tl.float64), 1)
-            tl.store(at_MN, part_MN if OF_QUERIES else high_MN, mask=is_number_MN)
-            tl.store(at_MN + num_columns, high_MN if OF_QUERIES else part_MN, mask=is_number_MN)
-            tl.store(at_MN + 2 * num_columns, high_MN, mask=is_number_MN)
+        part_MN = rest_MN.to(tl.float32).to(tl.float16)
+        rest_MN -= part_MN.to(tl.float64)
+        low_M += tl.sum(part_MN.to(tl.float64) * part_MN.to(tl.float64), 1)
         lost_M += tl.sum(rest_MN * rest_MN, 1)
+        is_stored_MN = (at_M < num_stored)[:, None] & (column_N < width)[None, :]
+        at_MN = half_M[:, None] + column_N[None, :]
+        tl.store(at_MN, high_MN, mask=is_stored_MN)
+        tl.store(at_MN + width, part_MN, mask=is_stored_MN)
     length_M, rows = length_ptr + at_M.to(tl.int64), num_rows.to(tl.int64)
     slack = tl.full([], SLACK, tl.float64)
     tl.store(length_M, tl.load(norm_ptr + at_M, mask=is_row_M, other=0.0) * scale, mask=is_row_M)
@@ -102,19 +99,27 @@ def write_screen_limits(
     length_ptr,
     largest_ptr,
     largest_square_ptr,
+    constant_ptr,
     query_scale_ptr,
     candidate_scale_ptr,
     true_ptr,
     error_ptr,
+    screened_constant_ptr,
     num_rows,
     num_columns,
+    num_stored,
+    width,
     HAS_CONSTANT: tl.constexpr,
     MAX_SCREENED: tl.constexpr,
     UNIT: tl.constexpr,
     SLACK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Write the score with which the screen compares each query, and how far from it scores do not decide, float32."""
+    """Write the score with which the screen compares each query, float32, and how far from it scores do not decide.
+
+    The latter, float32 (2, rows), for products of first parts, and for three products of both. Where candidates have
+    constants, write these as the screen adds them, float32, and zeros up to `num_stored` candidates.
+    """
     at_M = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     is_row_M, rows = at_M < num_rows, num_rows.to(tl.int64)
     scale = tl.load(query_scale_ptr) * tl.load(candidate_scale_ptr)
@@ -125,20 +130,30 @@ def write_screen_limits(
     low_M = tl.load(length_ptr + at_M + rows, mask=is_row_M, other=0.0)
     lost_M = tl.load(length_ptr + at_M + 2 * rows, mask=is_row_M, other=0.0)
     norm, low, lost = tl.load(largest_ptr), tl.load(largest_ptr + 1), tl.load(largest_ptr + 2)
-    error_M = lost_M * (norm + lost) + norm_M * lost + low_M * low  # of rows in float16
-    magnitude_M = (norm_M + 2 * low_M + 2 * lost_M) * (norm + 2 * low + 2 * lost)
-    error_M += magnitude_M * ((num_columns + ALIGNMENT).to(tl.float64) * unit)
     highest = tl.full([], MAX_SCREENED, tl.float64)
-    if HAS_CONSTANT:  # it is rounded and cut, and two additions are rounded
-        largest = tl.load(largest_square_ptr) * scale
-        error_M += (magnitude_M + largest + tl.abs(middle_M)) * unit
-        error_M += tl.maximum(largest - highest, 0.0)
     true_M = tl.minimum(tl.maximum(middle_M, -highest), highest).to(tl.float32)
-    apart_M = (error_M + width_M) * slack + tl.abs(true_M.to(tl.float64) - middle_M)
-    apart_M = apart_M + apart_M * UNIT_OF_FLOAT32 + tl.full([], SMALLEST_FLOAT32, tl.float64)  # rounded upwards
     tl.store(true_ptr + at_M, true_M, mask=is_row_M)
-    apart_M = tl.minimum(apart_M, tl.full([], NO_SCORE_IS_SO_FAR, tl.float64))
-    tl.store(error_ptr + at_M, apart_M.to(tl.float32), mask=is_row_M)
+    if HAS_CONSTANT:
+        constant_M = tl.load(constant_ptr + at_M, mask=at_M < num_columns, other=0.0) * scale
+        constant_M = tl.maximum(constant_M, -highest).to(tl.float32)
+        tl.store(screened_constant_ptr + at_M, constant_M, mask=at_M < num_stored)
+    for part in tl.static_range(2):
+        if part == 0:  # a second part is lost
+            error_M = (low_M + lost_M) * (norm + low + lost) + norm_M * (low + lost)  # of rows in float16
+            num_terms = width
+        else:
+            error_M = lost_M * (norm + lost) + norm_M * lost + low_M * low
+            num_terms = 3 * width
+        magnitude_M = (norm_M + 2 * low_M + 2 * lost_M) * (norm + 2 * low + 2 * lost)
+        error_M += magnitude_M * ((num_terms + ALIGNMENT).to(tl.float64) * unit)
+        if HAS_CONSTANT:  # it is rounded and cut, and two additions are rounded
+            largest = tl.load(largest_square_ptr) * scale
+            error_M += (magnitude_M + largest + tl.abs(middle_M)) * unit
+            error_M += tl.maximum(largest - highest, 0.0)
+        apart_M = (error_M + width_M) * slack + tl.abs(true_M.to(tl.float64) - middle_M)
+        apart_M = apart_M + apart_M * UNIT_OF_FLOAT32 + tl.full([], SMALLEST_FLOAT32, tl.float64)  # rounded upwards
+        apart_M = tl.minimum(apart_M, tl.full([], NO_SCORE_IS_SO_FAR, tl.float64))
+        tl.store(error_ptr + at_M + part * rows, apart_M.to(tl.float32), mask=is_row_M)
 
 
 @triton.jit(do_not_specialize=OF_MARKED)
@@ -149,14 +164,15 @@ def list_marked(
     number_ptr,
     num_queries,
     num_columns,
+    most_listed,
     SEGMENT: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     QUERIES: tl.constexpr,
 ):
     """Write the marked queries of each segment next to each other, and the tiles of at most `TILE_ROWS` of them.
 
-    A program takes a segment. Which place it has among `row` and `tile` (see `decide_tiles`), two numbers say that
-    begin with zeros.
+    A program takes a segment. Which place it has among `tile` and `row` (see `decide_tiles`), two numbers say that
+    begin with zeros, int64. A third is the number of marks for which `row` has no room.
     """
     segment = tl.program_id(0)
     mark_ptr += segment.to(tl.int64) * num_queries
@@ -166,9 +182,12 @@ def list_marked(
         number += tl.sum(tl.load(mark_ptr + query_Q, mask=query_Q < num_queries, other=0).to(tl.int32))
     if number == 0:
         return
-    first = tl.atomic_add(number_ptr, number)
+    first = tl.atomic_add(number_ptr + 1, number).to(tl.int32)  # there are less than 2^31 marks
+    if first + number > most_listed:
+        tl.atomic_add(number_ptr + 2, number)
+        return
     num_tiles = tl.cdiv(number, TILE_ROWS)
-    tile = tl.atomic_add(number_ptr + 1, num_tiles)
+    tile = tl.atomic_add(number_ptr, num_tiles).to(tl.int32)
     place = first
     for start in range(0, num_queries, QUERIES):
         query_Q = start + tl.arange(0, QUERIES)
@@ -194,10 +213,13 @@ def screen_tiles(
     error_ptr,
     better_ptr,
     mark_ptr,
+    num_marked_ptr,
     num_queries,
     num_columns,
     tiles_per_program,
     num_steps,
+    most_marked,
+    PARTS: tl.constexpr,
     STAYS: tl.constexpr,
     HAS_CONSTANT: tl.constexpr,
     TILE_ROWS: tl.constexpr,
@@ -209,15 +231,24 @@ def screen_tiles(
 
     A program takes some queries and a run of tiles of candidates. A segment is clear for a query if every score in it
     differs from `true` by more than `error`; its better candidates are added to `better`, int32 (queries). All others
-    are marked in `mark`, int8 (segments, queries). Rows of float16 have `num_steps * TILE_DEPTH` columns. If `STAYS`,
-    that is one step, and queries stay where they are for all tiles.
+    are marked in `mark`, int8 (segments, queries). A part of a row of float16 has `num_steps * TILE_DEPTH` columns. If
+    `STAYS`, that is one step, and queries stay where they are for all tiles. In two parts, three of the four products
+    of the parts are added up.
+
+    Nothing is done in one part if a probe has marked more than `most_marked`, and in two parts if it has not.
     """
+    num_marked = tl.load(num_marked_ptr)
+    if PARTS == 1:
+        if num_marked > most_marked:
+            return
+    elif num_marked <= most_marked:
+        return
     row_tiles = tl.cdiv(num_queries, TILE_ROWS)
     row_M = tl.program_id(0) % row_tiles * TILE_ROWS + tl.arange(0, TILE_ROWS)
     is_row_M = row_M < num_queries
     k_K = tl.arange(0, TILE_DEPTH)
     width = num_steps * TILE_DEPTH
-    query_M = query_ptr + tl.minimum(row_M, num_queries - 1).to(tl.int64) * width
+    query_M = query_ptr + tl.minimum(row_M, num_queries - 1).to(tl.int64) * (2 * width)
     if STAYS:
         query_MK = tl.load(query_M[:, None] + k_K[None, :])
     true_M = tl.load(true_ptr + row_M, mask=is_row_M, other=float("inf"))
@@ -228,15 +259,18 @@ def screen_tiles(
     last = tl.minimum(first + tiles_per_program, tl.cdiv(num_columns, TILE_COLUMNS))
     for tile in range(first, last):
         column_N = tile * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
-        candidate_N = candidate_ptr + column_N.to(tl.int64) * width  # rows are padded to whole tiles
+        candidate_N = candidate_ptr + column_N.to(tl.int64) * (2 * width)  # rows are padded to whole tiles
         if STAYS:
             gap_MN = tl.dot(query_MK, tl.load(candidate_N[None, :] + k_K[:, None])) - true_M[:, None]
         else:
             gap_MN = tl.zeros((TILE_ROWS, TILE_COLUMNS), tl.float32)
-            for step in range(num_steps):
-                at_K = step * TILE_DEPTH + k_K
-                step_MK = tl.load(query_M[:, None] + at_K[None, :])
-                gap_MN = tl.dot(step_MK, tl.load(candidate_N[None, :] + at_K[:, None]), gap_MN)
+            for step in range(num_steps if PARTS == 1 else 3 * num_steps):
+                of_query_K, of_candidate_K = step * TILE_DEPTH + k_K, step * TILE_DEPTH + k_K
+                if PARTS == 2:  # high . high, low . high, high . low
+                    of_query_K -= (step >= 2 * num_steps).to(tl.int32) * (2 * width)
+                    of_candidate_K -= (step >= num_steps).to(tl.int32) * width
+                step_MK = tl.load(query_M[:, None] + of_query_K[None, :])
+                gap_MN = tl.dot(step_MK, tl.load(candidate_N[None, :] + of_candidate_K[:, None]), gap_MN)
             gap_MN -= true_M[:, None]
         if HAS_CONSTANT:
             gap_MN += tl.load(constant_ptr + column_N)[None, :]
@@ -268,6 +302,7 @@ def decide_tiles(
     num_open_ptr,
     row_ptr,
     tile_ptr,
+    num_tiles_ptr,
     most_open,
     rows_per_grid,
     num_listed,
@@ -286,10 +321,12 @@ def decide_tiles(
 
     A program takes a tile: every one of the grids, whose candidates are `num_listed`, padded to `list_length`; or one
     that `tile` names by int32 of its first place in `row` (the queries that are asked), how many queries, the first
-    column and the end of its candidates. A score above `high` is better; from `low` up to it the cell is open. An open
-    candidate with the hash of the true entity's vector ties, and so does each where `low` is `high`. All others are
-    listed in any order, (query, column within the grid), `most_open` at most; their number is added to `num_open`,
-    int64. What is better and what ties is added to the first two rows of `count`, int32 (.., queries).
+    column and the end of its candidates. There are `num_tiles` of these, int64.
+
+    A score above `high` is better; from `low` up to it the cell is open. An open candidate with the hash of the true
+    entity's vector ties, and so does each where `low` is `high`. All others are listed in any order, (query, column
+    within the grid), `most_open` at most; their number is added to `num_open`, int64. What is better and what ties is
+    added to the first two rows of `count`, int32 (.., queries).
 
     With no groups, column `own` of the grid does not compete. Else `mark` tells of each cell whether it competes and
     of which further groups it is; each group has three rows of `count`.
@@ -303,12 +340,12 @@ def decide_tiles(
         first_column = tile // row_tiles % column_tiles * TILE_COLUMNS
         end_column = num_listed
     else:
+        if tile >= tl.load(num_tiles_ptr):
+            return
         grid = 0
         tile_ptr += tile * 4
         first, num_rows = tl.load(tile_ptr), tl.load(tile_ptr + 1)
         first_column, end_column = tl.load(tile_ptr + 2), tl.load(tile_ptr + 3)
-    if num_rows == 0:
-        return
     at_M = tl.arange(0, TILE_ROWS)
     is_row_M = at_M < num_rows
     row_M = first + tl.where(is_row_M, at_M, 0)

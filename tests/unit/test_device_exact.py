@@ -267,19 +267,38 @@ def test_too_many_open_cells_are_counted_in_halves(
     assert torch.equal(counted[0].known.num_competitors_Q, torch.full_like(own_Q, 2))
 
 
-def test_a_row_that_is_marked_often_is_screened_in_two_parts(
+def test_rows_that_a_probe_marks_often_are_screened_in_two_parts(
     kernel_device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    widths = []
-    screen = device_exact._screen
+    """Fewer segments are marked then. Counts are the same."""
+    marked, list_tiles = [], device_exact._tiles_of_marks
     monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)
     monkeypatch.setattr(
-        device_exact, "_screen", lambda of, *rest: widths.append(of[0].rows_ND.shape[1]) or screen(of, *rest)
+        device_exact,
+        "_tiles_of_marks",
+        lambda mark_GQ, *rest: marked.append(mark_GQ.sum()) or list_tiles(mark_GQ, *rest),
     )
-    grids = Grids(ExactComparator("dot"), normal, (1, 6, 200, 40), kernel_device)
+    grids = Grids(ExactComparator("dot"), normal, (1, 6, 640, 40), kernel_device)
+    expected = grids.expected()
+    for share in (1.0, 0.0):
+        monkeypatch.setattr(device_exact, "MAX_MARKED_SHARE", share)
+
+        assert all(map(torch.equal, grids.counted(), expected))
+
+    assert marked[0] > marked[1]
+
+
+def test_more_marks_than_there_is_room_for_leave_all_to_float64(
+    kernel_device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)
+    monkeypatch.setattr(device_exact, "MAX_LISTED_SHARE", -1.0 / 4)
+    grids = Grids(ExactComparator("dot"), quarters, (1, 6, 512, 4), kernel_device)
+    facts, listed = [], device_exact._all_are_listed
+    monkeypatch.setattr(device_exact, "_all_are_listed", lambda others: facts.append(listed(others)) or facts[-1])
 
     assert all(map(torch.equal, grids.counted(), grids.expected()))
-    assert widths == [64, 128], "a probe, then three products"
+    assert facts == [False]
 
 
 # The bound of the screen, with sums cut as a tensor core cuts them.
@@ -309,11 +328,16 @@ def differences(
     score_Q, error_Q = comparator.scores_in_float64(grids.query_BKD[0], grids.true_QD)
     count_3Q = torch.empty((3, shape[0]), dtype=torch.int32)
     limits = device_exact.limits_of(queries, candidates, Target(score_Q, error_Q, grids.own_Q, grids.own_Q), count_3Q)
-    true_Q, apart_Q = device_exact.screen_limits(queries, candidates, limits, num_parts)
-    x, y = queries.half(num_parts), candidates.half(num_parts)
-    scale = float(x.scale * y.scale)
-    sums_QC = sums_of_tensor_cores(x.rows_ND.double().numpy(), y.rows_ND[: shape[1]].double().numpy())
-    gap_QC = np.float32(sums_QC) - true_Q.numpy()[:, None]
+    screen = device_exact.screen_of(queries, candidates, limits)
+    scale, apart_Q = float(screen.queries.scale * screen.candidates.scale), screen.error_2Q[num_parts - 1]
+    high_QD, low_QD = np.split(screen.queries.rows_ND.double().numpy(), 2, 1)
+    high_CD, low_CD = np.split(screen.candidates.rows_ND[: shape[1]].double().numpy(), 2, 1)
+    sums_QC = sums_of_tensor_cores(high_QD, high_CD)
+    if num_parts == 2:
+        sums_QC = sums_of_tensor_cores(
+            np.concatenate([high_QD, low_QD, high_QD], 1), np.concatenate([high_CD, high_CD, low_CD], 1)
+        )
+    gap_QC = np.float32(sums_QC) - screen.true_Q.numpy()[:, None]
     exact_QC = queries.rows_BND[0].double().numpy() @ candidates.rows_BND[0].double().numpy().T
     if candidates.constant_BN is not None:
         gap_QC = gap_QC + np.float32(candidates.constant_BN[0].numpy() * scale)
