@@ -151,7 +151,7 @@ def _exact(device: torch.device, dimension: int, sigmas: int, smoke: bool) -> di
     with mock.patch.object(device_exact, "MIN_SCREENED_CELLS", 0):
         counts = device_exact.count(queries, candidates, target)
         found["exact_seconds"] = _seconds(device, lambda: device_exact.count(queries, candidates, target))
-    found["open_cells"] = int(counts.num_open)
+    found["open_cells"] = int(counts.num_open[0])
     limits = device_exact.limits_of(queries, candidates, target, torch.empty_like(counts.count_NQ))
     flops = 2 * num_queries * num_candidates * dimension
     screen, sizes = device_exact.screen_of(queries, candidates, limits), (num_queries, num_candidates)

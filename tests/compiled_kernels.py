@@ -80,6 +80,7 @@ OF_PAIRS = OF_EXACT | {
     **dict.fromkeys(("true_ptr", "true_error_ptr"), "*fp64"),
     **{"row_ptr": "*i64", "value_ptr": "*fp32", "sign_ptr": "*i8"},
     **OF_NUMBER,
+    "num_open_ptr": "*i64",
 }
 LIMITED = {"SLACK": device_exact.SLACK, "ROWS": device_exact.LIMITED_ROWS}
 # By name: the module, types of arguments that are no int32, and constants.

@@ -381,9 +381,10 @@ def decide_tiles(
             counts[3 * group, row_M] += (is_better_MN & counts_MN).sum(1).int()
             counts[3 * group + 1, row_M] += (ties_MN & counts_MN).sum(1).int()
         for at, column in (is_open_MN & ~ties_MN).nonzero().tolist():
-            if num_open < most_open:
-                open_query[num_open], open_column[num_open] = row_M[at], listed_N[column]
-            num_open += 1
+            place = int(num_open[0])
+            if place < most_open:
+                open_query[place], open_column[place] = row_M[at], listed_N[column]
+            num_open[0] += 1
 
 
 def round_rows(rows, largest, norm, half, scale, lengths, num_rows, num_stored, stride, num_columns, width, **options):
@@ -467,7 +468,7 @@ def describe_rows(rows, _, hashes, norms, squares, *sizes, **options):
 def score_exactly(query, row, candidate, column, true, true_error, true_row, *rest, **options):
     value, score, error, sign, num_open, number, *sizes = rest
     rows_per_grid, num_listed = sizes[5:7]
-    row, column, sign = (of[:number] for of in (row, column, sign))
+    row, column, sign = (of[: None if number is None else number[0]] for of in (row, column, sign))
     comparator = ExactComparator("squared_l2" if options["IS_DISTANCE"] else "dot", options["HAS_BIAS"])
     if options["INDEXED"]:
         query = query[row]
@@ -486,7 +487,7 @@ def score_exactly(query, row, candidate, column, true, true_error, true_row, *re
     is_equal_P = (candidate == true_row[row]).all(1)
     is_open_P = (gap_P.abs() <= bound_P) & (bound_P > 0)
     sign.copy_(torch.where(is_open_P, torch.where(is_equal_P, 0, 2), gap_P.sign()))
-    num_open += (is_open_P & ~is_equal_P).sum().int()
+    num_open += (is_open_P & ~is_equal_P).sum()
 
 
 # What those of `list_kernels` write.
@@ -555,7 +556,7 @@ def expand_known(first, end, known, query, column, num_queries, start, num_cells
 
 def count_signs(query, sign, marks, column, own, number, counts, num_cells, num_rows, num_columns, *rest, **_):
     groups, has_marks, has_own, amount, competing = rest
-    query, sign, column = (of[:number] for of in (query, sign, column))
+    query, sign, column = (of[: None if number is None else number[0]] for of in (query, sign, column))
     of_P = marks[query, column].int() ^ 1 if has_marks else torch.full_like(sign, groups).int()
     if has_own:
         of_P = of_P * (column != own[query])

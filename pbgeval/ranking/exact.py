@@ -60,7 +60,7 @@ def signs_of(
         candidate_BCD: prepared rows, as many grids as queries have.
         query_P: the query of each cell.
         column_P: its column.
-        number: how many cells there are, where a GPU's kernels have listed them; None: all.
+        number: where a GPU's kernels have listed the cells, how many there are, and a zero; None: all.
     """
     comparator = queries.exact_comparator
     assert comparator is not None, "ranks are exact"
@@ -100,12 +100,12 @@ def _signs_by_kernel(
     rows = queries.own_rows_BQD, candidate_BCD
     signs_P, num_open = device_pairs.signs(comparator.pair_kind(), *rows, known, cells, number)
     if not holds(_none_is_open, num_open):
-        open_P = (signs_P[: None if number is None else int(number)] == device_pairs.OPEN).nonzero().squeeze(1)
+        open_P = (signs_P[: None if number is None else int(number[0])] == device_pairs.OPEN).nonzero().squeeze(1)
         _decide_exactly(comparator, queries, candidate_BCD, cells, signs_P, open_P)
     if number is None:
         tell(partial(_add_to_tally, comparator, cells[0].numel()), num_open)
     else:
-        tell(partial(_add_to_tally, comparator), number, num_open)
+        tell(partial(_add_to_tally, comparator), number[:1], num_open)
     return signs_P
 
 

@@ -184,7 +184,7 @@ class GpuBackend(TorchBackend):
         target = device_exact.Target(true.score_Q, true.error_Q, hash_Q, own_Q, marks)
         num_groups = 1 + (block.known is not None) if marks is None else marks.num_groups
         found = device_exact.count(queries.exact, candidates.exact, target, num_groups)
-        if not holds(device_exact.are_listed, found.num_open):
+        if not holds(device_exact.are_listed, found.num_open[:1]):
             middle = block.num_columns // 2
             halves = block.between(0, middle), block.between(middle, block.num_columns)
             return self._exact_counts(halves[0], true) + self._exact_counts(halves[1], true)

@@ -536,7 +536,7 @@ def _true(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Ba
     query_QD = query_BQD.flatten(0, 1)
     ids_Q = part.true_BQ.flatten()
     if part.block.num_batch:
-        true_QD = candidate_BCD[:, : part.block.num_batch].flatten(0, 1)
+        true_QD = candidate_BCD[:, : part.block.num_batch].contiguous().flatten(0, 1)
     else:
         true_QD = part.group.candidates(part.hidden, part.group.rows(part.hidden, ids_Q), ids_Q)
     if backend.exact_comparator is not None:

@@ -205,7 +205,7 @@ class ExactCounts:
 
     count_NQ: Tensor  # int32: better, tied and competing of each group of cells; all compete where no marks say else
     open: tuple[Tensor, Tensor]  # (query, column within the grid), int64: more than there are
-    num_open: Tensor  # int64 (1,)
+    num_open: Tensor  # int64: how many there are, and a zero for `device_pairs.signs`
 
 
 def are_listed(num_open: int) -> bool:
@@ -281,20 +281,20 @@ def count(queries: ExactRows, candidates: ExactRows, target: Target, num_groups:
     num_grids, num_queries, _ = queries.rows_BND.shape
     num_columns, device = candidates.rows_BND.shape[1], queries.rows_BND.device
     shape = 3 * num_groups, num_grids * num_queries
-    numbers = torch.zeros(4, dtype=torch.int64, device=device)  # of open cells, then see `list_marked`
-    num_open = numbers[:1]
+    numbers = torch.zeros(5, dtype=torch.int64, device=device)
+    num_open, of_marks = numbers[:2], numbers[2:]  # see `list_marked`
     open_P = torch.empty((2, min(shape[1] * num_columns, MAX_OPEN_CELLS)), dtype=torch.int64, device=device)
     if not open_P.numel():
         return ExactCounts(torch.zeros(shape, dtype=torch.int32, device=device), (open_P[0], open_P[1]), num_open)
     count_NQ = torch.empty(shape, dtype=torch.int32, device=device)
     limits = limits_of(queries, candidates, target, count_NQ)
     most = num_grids * -(-num_queries // DECIDED_ROWS) * -(-num_columns // DECIDED_COLUMNS)
-    tiles = DecidedTiles(count_NQ, None, most, numbers)
+    tiles = DecidedTiles(count_NQ, None, most, of_marks)
     is_large = num_queries * num_columns >= MIN_SCREENED_CELLS
     if num_grids == 1 and target.marks is None and is_large and _screens(device):
-        mark_GQ = _screened(queries, candidates, limits, count_NQ[0], num_open)
-        marked = _tiles_of_marks(mark_GQ, num_columns, numbers[1:])
-        if holds(_all_are_listed, numbers[3:]):
+        mark_GQ = _screened(queries, candidates, limits, count_NQ[0], num_open[:1])
+        marked = _tiles_of_marks(mark_GQ, num_columns, of_marks)
+        if holds(_all_are_listed, of_marks[2:]):
             tiles = marked
         else:
             count_NQ[0].zero_()

@@ -128,13 +128,13 @@ def signs(
         candidate_BCD: prepared rows, as many grids.
         true: of all queries: scores and how far they are off, both as far apart; prepared rows of their true entities.
         cells: the query of each cell among those of all grids, and its column.
-        number: on the device, how many cells there are; None: all.
+        number: on the device, int64, how many cells there are, and a zero; None: all.
 
     Returns:
-        Signs, int8 (P,); how many of them are `OPEN`, int32 (1,).
+        Signs, int8 (P,); how many of them are `OPEN`, int64 (1,), in place of the zero.
     """
     sign_P = torch.empty(cells[0].numel(), dtype=torch.int8, device=query_BQD.device)
-    num_open = torch.zeros(1, dtype=torch.int32, device=query_BQD.device)
+    num_open = torch.zeros(1, dtype=torch.int64, device=query_BQD.device) if number is None else number[1:]
     _start(kind, "signs", query_BQD, candidate_BCD, cells, {"sign": sign_P, "num_open": num_open}, true, number)
     return sign_P, num_open
 

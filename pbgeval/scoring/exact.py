@@ -26,6 +26,7 @@ from functools import partial
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from attrs import field, frozen
 from torch import Tensor
 
@@ -274,10 +275,9 @@ class ExactComparator:
             ZeroVectorError: a row has no direction under cos.
             OverflowedError: a row has numbers beyond float32.
         """
-        constant_N1 = torch.zeros_like(x_ND[..., :1])
         if not self.bias:
-            return _rounded([self._vector(x_ND), constant_N1])
-        return _rounded([self._vector(x_ND[..., 1:]), torch.ones_like(constant_N1), x_ND[..., :1]])
+            return _rounded([F.pad(self._vector(x_ND), (0, 1))])
+        return _rounded([self._vector(x_ND[..., 1:]), torch.ones_like(x_ND[..., :1]), x_ND[..., :1]])
 
     def prepare_candidates(self, x_ND: Tensor) -> Tensor:
         """Return prepared candidates (..., D') of vectors in float64, or of finite embeddings in float32."""
