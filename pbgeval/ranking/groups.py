@@ -26,7 +26,7 @@ from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.home import holds
-from pbgeval.scoring.scorer import EdgeScorer
+from pbgeval.scoring.scorer import EdgeScorer, dtype_of_candidates
 from pbgeval.storage.edges import EdgeBlock, FeatureLists
 
 
@@ -47,9 +47,11 @@ class Group:
         """Return the vectors of identities at one end, (n, D)."""
         return self.tables[side].rows(ids, self.relation.dtype)
 
-    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
-        """Return the vectors of identities, (n, D); the scorer is for other sources."""
-        return self.rows(side, torch.from_numpy(ids))
+    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray, *, of_candidates: bool = False) -> Tensor:
+        """Return the vectors of identities, (n, D), which may become candidates."""
+        table, dtype = self.tables[side], self.relation.dtype
+        dtype = dtype_of_candidates(scorer, side, table, dtype) if of_candidates else dtype
+        return table.rows(torch.from_numpy(ids), dtype)
 
     def rel(self, rows_E: Tensor) -> Tensor | None:
         """Return the relation of each row when relations are dynamic."""

@@ -19,7 +19,7 @@ from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.settings import CandidateSets, EdgeOrigin
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.scorer import EdgeScorer, QueryGroup
+from pbgeval.scoring.scorer import EdgeScorer, QueryGroup, dtype_of_candidates
 from pbgeval.storage.rows import Rows
 from pbgeval.storage.transfers import sent
 
@@ -276,11 +276,13 @@ class GatheredVectors:
                 int(first), table.embeddings_ND.index_select(0, sent(rows, table.device))
             )
 
-    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
-        """Return the vectors of entities at one side of a relation's edges, (n, D)."""
+    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray, *, of_candidates: bool = False) -> Tensor:
+        """Return vectors of entities at one side of a relation's edges, (n, D), which may become candidates."""
         entity_type = scorer.entity_type(side)
         rows_ND = self.rows[entity_type].take(torch.from_numpy(np.searchsorted(self.entity_ids[entity_type], ids)))
-        return self.tables.table(entity_type, 0, rows_ND).range_of_rows(0, len(ids), self.tables.dtype)
+        table, dtype = self.tables.table(entity_type, 0, rows_ND), self.tables.dtype
+        dtype = dtype_of_candidates(scorer, side, table, dtype) if of_candidates else dtype
+        return table.range_of_rows(0, len(ids), dtype)
 
     def unrankable(
         self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None

@@ -481,7 +481,7 @@ class QueryGroupState:
             until = min(at + step, last)
             true_Q = queries.true_Q[at:until]
             row_Q = sent(torch.from_numpy(queries.key_Q[at:until] - first_key), prepared_KD.device)
-            true_QD = self.source.vectors(queries.query_group.scorer, self.hidden, true_Q)
+            true_QD = self.source.vectors(queries.query_group.scorer, self.hidden, true_Q, of_candidates=True)
             candidates_QD = self.prepared_candidates(true_QD, true_Q)
             if self.exact_comparator is not None:
                 exact = ExactTrue.from_pairs(self.exact_comparator, prepared_KD, candidates_QD, row_Q)

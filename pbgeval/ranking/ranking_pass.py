@@ -41,6 +41,7 @@ from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.home import Home
+from pbgeval.scoring.scorer import dtype_of_candidates
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.transfers import sent
 
@@ -143,10 +144,8 @@ def _rank_range(
 
 def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, entity_ids_C: np.ndarray) -> Tensor:
     """Return the prepared rows of some candidates of a table."""
-    exact_comparator, dtype = state.exact_comparator, state.dtype
-    if exact_comparator is not None and table.has_only_embeddings:
-        transformed = state.queries.query_group.scorer.transforms_candidates(state.hidden)
-        dtype = dtype if transformed else torch.float32  # holds them as well
+    exact_comparator = state.exact_comparator
+    dtype = dtype_of_candidates(state.queries.query_group.scorer, state.hidden, table, state.dtype)
 
     def prepared(start: int, stop: int) -> Tensor:
         x_CD = (

@@ -22,6 +22,7 @@ from torch import Tensor
 from pbgeval.notation import Side
 from pbgeval.scoring.block_scorer import ScorerRelation
 from pbgeval.scoring.comparators import Comparator, check_finite
+from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query, moves_to_query
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
@@ -95,6 +96,12 @@ class RelationScorer:
 
 
 EdgeScorer = RelationScorer | ScorerRelation  # what passes know of a relation
+
+
+def dtype_of_candidates(scorer: EdgeScorer, hidden: Side, table: EntityTable, dtype: torch.dtype) -> torch.dtype:
+    """Return in which type a table's vectors are made into candidates: float32 where that holds them, else as asked."""
+    is_kept = scorer.exact_comparator is not None and table.has_only_embeddings
+    return torch.float32 if is_kept and not scorer.transforms_candidates(hidden) else dtype
 
 
 # Relations whose queries meet the same prepared candidates -> one query group, for ranks against all entities.

@@ -89,8 +89,8 @@ class ExactTrue:
 
     def packed(self) -> Tensor:
         """Return a row of floats per query; numbers of float64 keep their bits."""
-        scores_Q4 = torch.stack([self.score_Q, self.error_Q], dim=1).view(torch.float32)
-        return torch.cat([self.rows_QD, self.value_Q.unsqueeze(1), scores_Q4], dim=1)
+        score_Q2, error_Q2 = (of_Q.unsqueeze(1).view(torch.float32) for of_Q in (self.score_Q, self.error_Q))
+        return torch.cat([self.rows_QD, self.value_Q.unsqueeze(1), score_Q2, error_Q2], dim=1)
 
     @classmethod
     def unpacked(cls, rows_QD: Tensor) -> ExactTrue:

@@ -30,7 +30,9 @@ def on_the_host(values: Sequence[Tensor]) -> list[Tensor]:
     if not values or values[0].device.type == "cpu":
         return [*values]
     widest_first = sorted(range(len(values)), key=lambda at: -values[at].element_size())  # each is aligned
-    packed = torch.cat([values[at].flatten().unsqueeze(-1).view(torch.uint8).flatten() for at in widest_first])
+    packed = torch.cat(
+        [values[at].contiguous().flatten().unsqueeze(-1).view(torch.uint8).flatten() for at in widest_first]
+    )
     on_host = torch.empty(packed.shape, dtype=torch.uint8, pin_memory=True)
     on_host.copy_(packed)
     found, place = [*values], 0
