@@ -186,6 +186,18 @@ def test_duplicates_of_a_true_entity_tie_with_it_and_are_not_better(make_backend
     assert torch.equal(counts.tied_Q, tied_QC.sum(1))
 
 
+def test_a_block_counts_alike_whether_the_scores_of_a_row_or_of_a_column_are_adjacent(make_backend) -> None:
+    backend = make_backend(keeps_scores=True)
+    block = drawn((20, 1, 70, 33), in_quarters=True).block(backend)
+    scores_KC, true_Q = backend.count(block).scores_KC, block.queries.true.score_Q
+
+    def found(scores_KC: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        counts = backend.count_scores(block, scores_KC, true_Q, true_Q)
+        return counts.rows(), *backend.cells_between(block, scores_KC, true_Q, true_Q, counts)
+
+    assert all(map(torch.equal, found(scores_KC), found(scores_KC.T.contiguous().T)))
+
+
 def test_a_score_that_is_no_number_is_named(make_backend) -> None:
     backend, of = make_backend(), drawn((5, 3, 40, 7), in_quarters=True)
     of.query_KD[3, :2] = torch.tensor([3e38, -3e38])
