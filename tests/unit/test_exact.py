@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from unittest import mock
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from pbgeval.ranking import cpu_counting, torch_backend
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
-from pbgeval.ranking.exact import decided, that_compete
+from pbgeval.ranking.exact import decided, limits, that_compete
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import ZeroVectorError
 from pbgeval.scoring.exact import ExactComparator
@@ -258,3 +259,18 @@ def test_a_root_is_left_to_float64_where_its_error_is_too_wide():
 
     assert root.has_root
     assert operands_of(PreparedRows(root, torch.ones(1, 4), True), PreparedRows(root, torch.ones(1, 3), False)) is None
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(0.0, 9.0), st.floats(0.0, 9.0))
+def test_limits_are_the_nearest_scores_that_hold_all_that_errors_allow(score, offset, error, error_of_row):
+    score_1, offset_1, *errors = (torch.tensor([x], dtype=torch.float64) for x in (score, offset, error, error_of_row))
+    true = ExactTrue(torch.zeros(1, 1), torch.zeros(1), score_1, errors[0])
+    middle, width = Fraction(score) + Fraction(offset), Fraction(error) + Fraction(error_of_row)
+    roundings = (abs(middle) + width) / 2**30
+
+    high_1, low_1 = limits((offset_1, errors[1]), true, torch.tensor([0]), torch.float32)
+
+    for limit_1, sign in ((high_1, 1), (low_1, -1)):
+        inside = torch.nextafter(limit_1, torch.tensor([-sign * torch.inf]))
+        assert sign * Fraction(limit_1.item()) >= sign * middle + width
+        assert sign * Fraction(inside.item()) <= sign * middle + width + roundings
