@@ -23,6 +23,7 @@ MAX_PRINTED = 20  # rows of a table of a report, and
 MAX_COLUMNS_PRINTED = 9
 _PRINTED = ("queries", "MRR", "hits@1", "hits@10", "mean rank")  # columns of figures where there are more
 Z = 1.959963984540054  # of a 95% interval
+FEWEST_DECIMALS = 3  # of a mean of reciprocal ranks or hits in a table for papers
 MAX_DECIMALS = 8  # of a figure that is rounded to its error
 UNDEFINED = "–"
 ESTIMATED = "± is the standard error."
@@ -63,13 +64,19 @@ def final_table(document: Mapping[str, Any]) -> DataTable:
     return evolve(table, title=capital(title_of(document)), columns=(headline, *table.columns[1:]))
 
 
-def headline_of(document: Mapping[str, Any]) -> DataTable:
-    """Return the usual metrics of the headline's rank type by side; a disabled side has none."""
+def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> DataTable:
+    """Return the usual metrics of the headline's rank type by side; a disabled side has none.
+
+    Args:
+        document: of a result.
+        for_papers: values and errors of a metric have the same decimals, which are at least three.
+    """
     metrics, headline = document["metrics"], document["headline"]
     sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
+    of_rows = headline_rows(metrics, headline)
+    decimals = _decimals_of_papers(document, [key for _, key in of_rows], sides) if for_papers else {}
     rows = [
-        (name, *(_with_error(document, f"{side}.{key}") for side in sides))
-        for name, key in headline_rows(metrics, headline)
+        (name, *(_with_error(document, f"{side}.{key}", decimals.get(key)) for side in sides)) for name, key in of_rows
     ]
     sample = part_of(document)
     told = OVER_TEST_EDGES if sample is None else OVER_SAMPLES.format(**sample)
@@ -80,18 +87,32 @@ def headline_of(document: Mapping[str, Any]) -> DataTable:
     return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(notes), "headline")
 
 
-def _with_error(document: Mapping[str, Any], key: str) -> str:
+def _decimals_of_papers(document: Mapping[str, Any], keys: Iterable[str], sides: Collection[str]) -> dict[str, int]:
+    """Return the decimals of each metric that show a digit of all its errors; of MRR and hits they are the same."""
+    errors = errors_of(document)
+    found: dict[str, int] = {}
+    for key in keys:
+        of_key = [decimals_of(error) for side in sides if (error := errors.get(f"{side}.{key}"))]
+        found[key] = max(of_key, default=2 if _has_two_decimals(key) else FEWEST_DECIMALS if errors else 4)
+    means = [of_key for key, of_key in found.items() if key.endswith("mean_reciprocal_rank") or ".hits_at_" in key]
+    common = max([FEWEST_DECIMALS, *means])
+    return {key: max(0 if _has_two_decimals(key) else common, of_key) for key, of_key in found.items()}
+
+
+def _with_error(document: Mapping[str, Any], key: str, decimals: int | None = None) -> str:
     """Return a metric with its standard error, or the interval where the value is not known."""
     value, interval = document["metrics"].get(key), document["intervals"].get(key)
     if value is None and interval:
         return f"{number(key, interval['low'])} to {number(key, interval['high'])}"
     error = errors_of(document).get(key)
-    return with_error(value, error) if error and value is not None else text_of(key, value)
+    if error and value is not None:
+        return with_error(value, error, decimals)
+    return text_of(key, value) if decimals is None or not isinstance(value, float) else rounded(value, decimals)
 
 
-def with_error(value: float, error: float) -> str:
-    """Return a figure and its standard error as text, rounded to the first digit of the error."""
-    decimals = decimals_of(error)
+def with_error(value: float, error: float, decimals: int | None = None) -> str:
+    """Return a figure and its standard error as text, rounded to the first digit of the error, or as is said."""
+    decimals = decimals_of(error) if decimals is None else decimals
     return f"{rounded(value, decimals)} ± {rounded(error, decimals)}"
 
 
@@ -133,7 +154,11 @@ def _at_cutoffs(keys: Collection[str], prefix: str, name: str) -> dict[str, str]
 
 def number(key: str, value: float) -> str:
     """Return a metric as text: counts in full, ranks and losses with two decimals, all others with four."""
-    return f"{value:,}" if isinstance(value, int) else rounded(value, 2 if key.endswith(("mean_rank", "loss")) else 4)
+    return f"{value:,}" if isinstance(value, int) else rounded(value, 2 if _has_two_decimals(key) else 4)
+
+
+def _has_two_decimals(key: str) -> bool:
+    return key.endswith(("mean_rank", "loss"))
 
 
 def text_of(key: str, value: float | None) -> str:

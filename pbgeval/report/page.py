@@ -381,7 +381,7 @@ def tables_of(source: Source) -> list[DataTable]:
     """Return the tables that papers have: the headline, the first rows of breakdowns, the passes of training."""
     tables: list[DataTable] = []
     if source.report is not None and "metrics" in source.report.document:
-        tables = [headline_of(source.report.document)]
+        tables = [headline_of(source.report.document, for_papers=True)]
         for table in breakdowns_of(source.report):
             note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
             tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), _TOO_MUCH))

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from pbgeval import edge_scorer, evaluate_triples
 from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
+from pbgeval.report.figures import headline_of
 from pbgeval.report.page import MAX_ROWS, Source, latex, markdown
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, escape_latex, escape_markdown, to_latex
@@ -48,6 +52,29 @@ def test_an_interpreter_of_tex_shows_any_name_as_it_is() -> None:
     assert [["name", "number"], *([on_a_keyboard(name), number] for name, number in rows)] == found
 
 
+def decimals(text: str) -> int:
+    return len(text.partition(".")[2])
+
+
+def test_a_metric_has_three_decimals_or_more_and_its_errors_and_sides_as_many() -> None:
+    random = np.random.default_rng(3)
+    test, vectors = random.integers(0, [30, 2, 30], (80, 3)), torch.from_numpy(random.normal(size=(30, 4)))
+    scorer = edge_scorer(lambda h, r, t: (vectors[h] * vectors[t]).sum(-1) + r, num_entities=30, num_relations=2)
+    document = evaluate_triples(scorer, test).document
+
+    of_papers = {name: cells for name, *cells in headline_of(document, for_papers=True).rows}
+
+    assert " ± " in of_papers["mean reciprocal rank"][0]
+    found = {
+        name: {decimals(figure) for cell in cells for figure in cell.split(" ± ")} for name, cells in of_papers.items()
+    }
+    assert found.pop("mean rank") == {1}  # its errors are from 0.1 to 1
+    assert set(map(frozenset, found.values())) == {frozenset({3})}
+    key = "head.realistic.mean_reciprocal_rank"
+    value, error = (f"{of[key]:.3f}" for of in (document["metrics"], document["standard_errors"]))
+    assert of_papers["mean reciprocal rank"][1] == f"{value} ± {error}"
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Source:
     folder = marked_up_result(tmp_path_factory.mktemp("report"), "sample_edges=60")
@@ -62,8 +89,7 @@ def test_tables_have_headline_and_relations(finished: Source) -> None:
     rows = rows_of_markdown(markdown(finished))
 
     assert rows[0] == ["metric", "both", "head", "tail"]
-    decimals = len(f"{error:.1g}".partition(".")[2])
-    assert f"{value:.{decimals}f} ± {error:.1g}" == dict((row[0], row[1]) for row in rows)["mean reciprocal rank"]
+    assert f"{value:.3f} ± {error:.3f}" == dict((row[0], row[1]) for row in rows)["mean reciprocal rank"]
     assert {row["relation"] for row in finished.report.rows["relations"]} == {row[0] for row in rows} & set(MARKUP)
 
 
