@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -297,14 +298,14 @@ class Report(Result):
         headline = self.document["headline"]
         return Table(rows, partial(rows_table, name, rows, headline), "" if name == HISTOGRAM else headline)
 
-    def top(self, *, relation: str, head: str | None = None, tail: str | None = None, k: int = 10) -> Table:
+    def top(self, *, relation: str, head: str | None = None, tail: str | None = None, k: int | None = None) -> Table:
         """Return the best candidates of a query by name, from the lists of `save_topk`.
 
         Args:
             relation: its name.
             head: the name of the known entity: tails are listed.
             tail: the same: heads are listed. Give one of both.
-            k: how many candidates, at most `save_topk`.
+            k: how many candidates, at most `save_topk`; None: 10, if there are as many.
 
         Raises:
             ValueError: not one of head and tail is given.
@@ -328,7 +329,9 @@ class Report(Result):
             raise OutputError("this report has no folder, so no saved lists; evaluate with save_topk=10 and output=...")
         hidden, known = ("tail", head) if tail is None else ("head", tail)
         found = saved_list(self.path, hidden, str(known), relation)
-        rows = found.candidates[:k]
+        rows = found.candidates[: 10 if k is None else k]
+        if k is not None and len(rows) < k:
+            warnings.warn(f"this list has {len(rows)} candidates, not {k}; save_topk sets how many", stacklevel=2)
         title = f"{head}, {relation}, ?" if tail is None else f"?, {relation}, {tail}"
         ranks = found.ranks(self, Side.RHS if tail is None else Side.LHS, MAX_ANSWERS)
         told = answers_told(rows, ranks, len(found.answers), is_filtered=self.document["filter"] == "filtered")

@@ -71,10 +71,14 @@ def saved_list(folder: Path, hidden: str, known: str, relation: str) -> SavedLis
     of_known = "head" if hidden == "tail" else "tail"
     found: list[dict[str, object]] = []
     answers: dict[str, tuple[Path, int]] = {}
-    asked = set()
+    asked: set[tuple[str, str]] = set()
+    names: set[str] = set()
+    relations: set[str] = set()
     row = None  # of the edge file, whose list is taken
     for path in files:
         for line in _lines(path):
+            names.update((line[of_known], line["candidate"]))
+            relations.add(line["relation"])
             if line["side"] != hidden:
                 continue
             query = unescaped(line[of_known]), unescaped(line["relation"])
@@ -88,16 +92,24 @@ def saved_list(folder: Path, hidden: str, known: str, relation: str) -> SavedLis
                 candidate = unescaped(line["candidate"])
                 found.append({"place": int(line["place"]), "candidate": candidate, "score": score, "known": is_known})
     if not found:
-        raise OutputError(f"no evaluated edge has {of_known} {known!r} and relation {relation!r}{_hint(asked, known)}")
+        what = f"no evaluated edge has {of_known} {known!r} and relation {relation!r}"
+        raise OutputError(f"{what}{_hint(asked, names, relations, known, relation)}")
     return SavedList([{**of, "is_true": of["candidate"] in answers} for of in found], answers)
 
 
-def _hint(asked: set[tuple[str, str]], known: str) -> str:
-    relations = sorted(relation for name, relation in asked if name == known)
-    if relations:
-        return f"; tested relations of {known!r}: {listed([*map(repr, relations)])}"
-    near = get_close_matches(known, {name for name, _ in asked}, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def _hint(asked: set[tuple[str, str]], names: set[str], relations: set[str], known: str, relation: str) -> str:
+    """Name what may be meant, or how to ask about names that the lists have in other queries."""
+    faults = [
+        f"no list has the name {name!r}{f'; did you mean {near[0]!r}?' if near else ''}"
+        for name, among in ((known, set(map(unescaped, names))), (relation, set(map(unescaped, relations))))
+        if name not in among
+        for near in [get_close_matches(name, among, n=1)]
+    ]
+    if faults:
+        return "".join(f"; {fault}" for fault in faults)
+    tested = sorted(repr(relation) for name, relation in asked if name == known)
+    others = f"; tested relations of {known!r}: {listed(tested)}" if tested else ""
+    return f"{others}; to ask this, evaluate a file with one edge of them, whose answer may be any name"
 
 
 def _lines(path: Path) -> Iterator[dict[str, str]]:

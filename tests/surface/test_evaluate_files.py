@@ -107,12 +107,18 @@ def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> 
     is_listed = 1 in best
     assert f"{rank}{'' if is_listed else ' (not in this list)'}. Known answers do not compete." in repr(found)
     assert len(report.top(tail="entity 8", relation="relation 1")) == 5
+    with pytest.warns(match="this list has 5 candidates, not 20; save_topk sets how many"):
+        assert len(report.top(tail="entity 8", relation="relation 1", k=20)) == 5
     with pytest.raises(ValueError, match="give the known entity: head or tail"):
         report.top(relation="relation 0")
     for query, message in (
         ({"head": "entity 0", "relation": "relation 1"}, "no evaluated edge has head 'entity 0' and relation "),
-        ({"head": "entity 0", "relation": "r"}, "; tested relations of 'entity 0': 'relation 0'"),
-        ({"tail": "entity8", "relation": "relation 1"}, "; did you mean 'entity 8'?"),
+        (
+            {"head": "entity 0", "relation": "relation 1"},
+            "; tested relations of 'entity 0': 'relation 0'; to ask this, evaluate a file with one edge of them",
+        ),
+        ({"head": "entity 0", "relation": "r"}, "; no list has the name 'r'"),
+        ({"tail": "entity8", "relation": "relation 1"}, "; no list has the name 'entity8'; did you mean 'entity 8'?"),
     ):
         with pytest.raises(OutputError, match=re.escape(message)):
             report.top(**query)
