@@ -212,7 +212,7 @@ def warnings_without_effect(config: EvalConfig) -> Iterator[str]:
         of_training = [key for key in of_training if key.partition(".")[0] not in config.shared]
     of_training += config.ignored
     if of_training:
-        yield f"{name}: keys that only training uses here are ignored: {listed(of_training)}"
+        yield f"{name}: keys without effect on this evaluation: {listed(of_training)}"
     warned = grouped((need.reason, need.key) for need in lacking if need.answer is Answer.WARNED)
     for reason, keys in warned.items():
         yield f"{name}: {' and '.join(keys)} {'has' if len(keys) == 1 else 'have'} no effect {reason}"

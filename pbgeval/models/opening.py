@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pbgeval.errors import StorageError
-from pbgeval.models.arrays import DESCRIPTION, open_arrays, read_description
+from pbgeval.models.arrays import DESCRIPTION, EXAMPLE, open_arrays, read_description
 from pbgeval.models.dglke import is_dglke, open_dglke
 from pbgeval.models.graphstorm import INFO, open_graphstorm
 from pbgeval.models.libkge import open_libkge
@@ -18,7 +18,8 @@ from pbgeval.storage.text import did_you_mean
 
 EXPECTED = (
     "a folder that DGL-KE (config.json, *_entity.npy) or GraphStorm (emb_info.json) saved, a checkpoint of LibKGE "
-    "(.pt) or of torch.distributed (.metadata), or tables of vectors that model_options or a model.json describes"
+    "(.pt) or of torch.distributed (.metadata), or tables of vectors that model_options or a model.json describes, "
+    f"such as {EXAMPLE}"
 )
 OF_PYKEEN = "trained_model.pkl"
 _TABLES = (".npy", ".safetensors", ".parquet", *SAVED)

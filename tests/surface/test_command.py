@@ -234,9 +234,7 @@ def test_keys_that_only_training_uses_are_named_once(case: TinyCase) -> None:
     case.write_config(lr=0.1, num_epochs=5)
 
     (line,) = warnings_of(case)
-    assert re.fullmatch(
-        "eval.py: keys that only training uses here are ignored: (.*, )?(lr, num_epochs|num_epochs, lr)", line
-    )
+    assert re.fullmatch("eval.py: keys without effect on this evaluation: (.*, )?(lr, num_epochs|num_epochs, lr)", line)
 
 
 def trained_with(case: TinyCase, **settings: Any) -> Path:

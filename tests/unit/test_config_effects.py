@@ -163,7 +163,7 @@ def test_what_is_harmless_is_warned_of_and_keys_of_training_are_named_in_one_lin
     done = run_command(case, "--workers", "1", "--output", str(tmp_path / "out"), *flags(asked))
 
     assert [line for line in sorted(done.warnings) if line.startswith("eval.py: ")] == [
-        "eval.py: keys that only training uses here are ignored: num_uniform_negs, margin",
+        "eval.py: keys without effect on this evaluation: num_uniform_negs, margin",
         "eval.py: relation_groups has no effect without 'groups' in breakdowns",
         "eval.py: scratch_path and scratch_limit have no effect where no path is a URL",
         "eval.py: time_bin has no effect without 'time' in breakdowns",
@@ -182,7 +182,7 @@ def test_what_a_file_of_pbg_sets_for_training_is_named_only_with_keys_of_trainin
         for overrides in ([], ["batch_size=20"]):
             lines.append([*warnings_without_effect(load_config(path, overrides))])
     config = EvalConfig(entities={}, relations=[], candidates="all", batch_size=7)
-    ignored = "keys that only training uses here are ignored"
+    ignored = "keys without effect on this evaluation"
 
     assert lines == [
         [],

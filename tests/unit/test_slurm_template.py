@@ -24,6 +24,7 @@ TEMPLATE = Path(pbgeval.__file__).parent / "examples" / "cluster_jobs" / "slurm.
         (["--output", "other"], 1),  # nothing was begun there
         ([], 1),
         (["--output"], 1),
+        (["-o", "s3://bucket/mine"], 1),
     ],
 )
 def test_the_output_is_found_in_every_form(arguments: list[str], status: int, tmp_path: Path) -> None:
@@ -39,5 +40,6 @@ def test_the_output_is_found_in_every_form(arguments: list[str], status: int, tm
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == status, done.stderr
+    assert ("found a URL; copy the result there afterwards" in done.stderr) == ("s3://bucket/mine" in arguments)
     needs_output = arguments in ([], ["--output"])
     assert ("slurm.sbatch: --output: expected a directory, found none" in done.stderr) == needs_output
