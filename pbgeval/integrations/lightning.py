@@ -19,6 +19,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from pbgeval.errors import ConfigError
+from pbgeval.monitor.improvement import RELATIVE_DELTA
 from pbgeval.monitor.measure import Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import Model
@@ -44,7 +45,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
         bucket_of_batch: Callable[[Any], tuple[int, int]] | None = None,
         stop_metric: str = "mrr",
         patience: int | None = None,
-        relative_delta: float = 0.002,
+        relative_delta: float = RELATIVE_DELTA,
     ) -> None:
         """Each bucket has been split by the monitor.
 

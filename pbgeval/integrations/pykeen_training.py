@@ -22,6 +22,7 @@ from torch import Tensor
 from pbgeval.errors import ConfigError, install, raise_first
 from pbgeval.models.functions import CELLS_PER_CALL, in_parts
 from pbgeval.models.pykeen import pykeen_scorer
+from pbgeval.monitor.improvement import RELATIVE_DELTA
 from pbgeval.monitor.measure import ScoredModel, Visit, schema_of_scorer
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.notation import Bucket, Side
@@ -96,7 +97,7 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
         self._next_epoch = 1
 
     def stopper(
-        self, metric: str = "mrr", patience: int = 3, relative_delta: float = 0.002, frequency: int = 1
+        self, metric: str = "mrr", patience: int = 3, relative_delta: float = RELATIVE_DELTA, frequency: int = 1
     ) -> MonitorStopper:
         """Return what ends the training when `Monitor.should_stop` says so, and brings the best epoch's model back.
 

@@ -310,7 +310,7 @@ def main() -> None:
     except EvalError as error:
         sys.exit(str(error))
     if (best := monitor.best_epoch("mrr")) is not None:
-        print(f"best epoch by held-out MRR: {best}")
+        print(f"keep epoch {best}, by held-out MRR")
     print(f"records: {arguments.monitor}; plot them with kgeval-dist monitor {arguments.monitor}")
 
 

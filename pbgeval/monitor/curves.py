@@ -14,6 +14,7 @@ from pbgeval.errors import DataError
 from pbgeval.metrics.names import split
 from pbgeval.metrics.student import ERROR_RATE
 from pbgeval.monitor.gap_test import BucketVisit, Change, GapTest, Judgement
+from pbgeval.monitor.improvement import last_improvement
 from pbgeval.monitor.records import (
     PBG_NAMES,
     History,
@@ -155,21 +156,33 @@ class Curves:
 
     @property
     def best(self) -> PassRow | None:
-        """The finished pass after which held-out edges were best, of those with the edges of the last one, if any."""
+        """The pass whose model to keep, as `Monitor.best_epoch` tells: the last to improve held-out edges, if any."""
+        at = last_improvement([row.after for row in self._comparable], self._sign)
+        return None if at is None else self._comparable[at]
+
+    @property
+    def hardly_better(self) -> PassRow | None:
+        """The pass after which held-out edges were best, if that is not the one to keep."""
+        best = max(self._comparable, key=lambda row: self._sign * (row.after or 0.0), default=None)
+        return best if best is not None and self.best is not None and best.after != self.best.after else None
+
+    @property
+    def _comparable(self) -> list[PassRow]:
+        """The finished passes over the edges of the last one, if all of their visits were measured."""
         last = self.last.key
-        ranked = [
-            (self._sign * row.after, -at)
-            for at, row in enumerate(self.passes)
+        return [
+            row
+            for row in self.passes
             if (row.key.edge_path, row.key.edge_chunk) == (last.edge_path, last.edge_chunk)
             and row.is_finished
+            and not row.num_diverged
             and row.after is not None
             and math.isfinite(row.after)
         ]
-        return self.passes[-max(ranked)[1]] if ranked else None
 
     @property
     def fall(self) -> float | None:
-        """How much worse held-out edges are after the last pass than after the best one; 0.0: at their best."""
+        """How much worse held-out edges are after the last pass than after the best one; 0.0: not worse."""
         best, last = self.best, self.last
         if best is None or best.after is None or last.after is None:
             return None

@@ -29,9 +29,8 @@ from torch import Tensor
 
 from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
-from pbgeval.metrics import names
-from pbgeval.metrics.registry import find_metric, known_rank_metrics
 from pbgeval.monitor.gap_test import BucketVisit, GapTest
+from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, best_pass, last_improvement
 from pbgeval.monitor.measure import Followed, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, PassSums
 from pbgeval.monitor.records import (
@@ -75,50 +74,6 @@ class PastPass:
     def figures(self, when: str) -> Values:
         """Return the figures `before` or `after`; a pass with a visit that diverged has none to compare."""
         return {} if self.details.num_diverged else {"before": self.details.before, "after": self.details.after}[when]
-
-
-# Figures of one pass after the other -> whether training may end.
-
-CUTOFFS = (1, 3, 5, 10, 50)
-_HIGHER_IS_BETTER = {"query_auc": 1, "loss": -1}
-
-
-def best_pass(figures: Sequence[Values], metric: str, headline: str, relative_delta: float) -> int | None:
-    """Return the position of the last pass that improved a metric; None: no pass has the metric.
-
-    A pass improves a metric if it is better than the best of those that improved it before by more than
-    `relative_delta` of that value. A pass without the metric (diverged, nothing held out) improves nothing.
-
-    Args:
-        figures: flat metrics of each pass, in order.
-        metric: any name of it, `mrr` or `both.realistic.hits_at_10`.
-        headline: the rank type that a name without one means.
-        relative_delta: not negative.
-
-    Raises:
-        ConfigError: no such metric, one that is neither better high nor low, or an argument out of range.
-    """
-    if relative_delta < 0:
-        raise ConfigError(f"should_stop: expected relative_delta >= 0, got {relative_delta}")
-    name = names.parse(metric, headline).metric
-    found = find_metric(name)
-    direction = _HIGHER_IS_BETTER.get(name, None if found is None else found.direction)
-    if direction is None:
-        nearest = names.nearest_names(
-            metric, names.parse(metric, headline), [] if found else [of.name for of in known_rank_metrics(CUTOFFS)]
-        )
-        what = "is neither better high nor better low" if found else f"is not a metric of the monitor{nearest}"
-        raise ConfigError(f"should_stop: '{metric}' {what}")
-    keys = {key for values in figures for key in values}
-    try:
-        key = names.resolve(metric, headline, keys) if keys else ""
-    except names.UnknownMetricError as error:
-        raise ConfigError(f"should_stop: {error}") from error
-    best, best_at = None, None
-    for at, value in enumerate(values.get(key) for values in figures):
-        if value is not None and (best is None or direction * (value - best) > relative_delta * abs(best)):
-            best, best_at = value, at
-    return best_at
 
 
 # Edges as a training loop has them -> those to train on and those held out, in the same form.
@@ -345,7 +300,7 @@ class Monitor:
         return self._close()
 
     def should_stop(
-        self, metric: str = "mrr", patience: int = 3, relative_delta: float = 0.002, *, when: str = "after"
+        self, metric: str = "mrr", patience: int = 3, relative_delta: float = RELATIVE_DELTA, *, when: str = "after"
     ) -> bool:
         """Tell whether the last `patience` passes have not improved a held-out metric by more than `relative_delta`.
 
@@ -369,7 +324,7 @@ class Monitor:
         best = best_pass(figures, metric, self.headline.value, relative_delta)
         return len(figures) - (-1 if best is None else best) - 1 >= patience
 
-    def best_epoch(self, metric: str = "mrr", relative_delta: float = 0.002) -> int | None:
+    def best_epoch(self, metric: str = "mrr", relative_delta: float = RELATIVE_DELTA) -> int | None:
         """Return the epoch of the pass that was the last to improve a metric, as `should_stop` tells; None: none was.
 
         Raises:
@@ -443,17 +398,12 @@ class Monitor:
         return record
 
     def _best(self, key: PassKey, after: Values, *, is_whole: bool) -> tuple[float | None, int | None]:
-        """Return the best mean reciprocal rank after a pass over these edges so far, and the epoch of the pass."""
+        """Return the mean reciprocal rank after the pass over these edges to keep so far, and the epoch of the pass."""
         name = f"both.{self.headline.value}.mean_reciprocal_rank"
         passes = [(past.key, past.figures("after")) for past in self._past] + [(key, after if is_whole else {})]
-        found = [
-            (float(value), -at.epoch)
-            for at, figures in passes
-            if (at.edge_path, at.edge_chunk) == (key.edge_path, key.edge_chunk)
-            and (value := figures.get(name)) is not None
-        ]
-        best, epoch = max(found, default=(None, None))
-        return best, None if epoch is None else -epoch
+        of_same = [of for of in passes if (of[0].edge_path, of[0].edge_chunk) == (key.edge_path, key.edge_chunk)]
+        best = last_improvement([figures.get(name) for _, figures in of_same], 1)
+        return (None, None) if best is None else (of_same[best][1][name], of_same[best][0].epoch)
 
     def _rewind(self, key: PassKey) -> None:
         """Forget the passes from this one on if it is over or of an earlier epoch."""

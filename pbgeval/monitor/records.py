@@ -117,7 +117,7 @@ class PassDetails:
     verdict: Verdict = "needs_3_visits"
     lost: float | None = None  # of what the last pass gained in a bucket, until its visit in this one
     level: float | None = None  # at which this verdict was tested
-    best_pass: int | None = None  # the epoch so far whose mean reciprocal rank after the visits was best
+    best_pass: int | None = None  # the epoch to keep so far, by the mean reciprocal rank after the visits
     best_mrr: float | None = None  # its mean reciprocal rank
 
 
@@ -176,8 +176,14 @@ class PassRecord:
         error = "" if gap.standard_error is None else f" ± {gap.standard_error:.4f}"
         change = f"{gap.value:+.4f}".replace("-", "−")
         verdict = f"; {verdict_in_words(details.verdict)}" if details.num_buckets > 1 else ""
-        best = "" if details.best_mrr is None else f"; best epoch: {details.best_pass} ({details.best_mrr:.4f})"
-        return f"{epoch}: {told}; gap {change}{error}{verdict}{best}"
+        return f"{epoch}: {told}; gap {change}{error}{verdict}{self._epoch_to_keep(after)}"
+
+    def _epoch_to_keep(self, after: float) -> str:
+        if self.details is None or self.details.best_mrr is None:
+            return ""
+        is_hardly_better = after > self.details.best_mrr
+        kept = f"; keep epoch {self.details.best_pass} ({self.details.best_mrr:.4f})"
+        return kept + f", as epoch {self.key.epoch} is at most 0.2% better" * is_hardly_better
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""

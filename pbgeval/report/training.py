@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from attrs import evolve
 
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, PassRow
+from pbgeval.monitor.improvement import RELATIVE_DELTA
 from pbgeval.monitor.records import Verdict, verdict_in_words
 from pbgeval.report.figures import (
     ESTIMATED,
@@ -49,15 +50,12 @@ def verdicts_of(curves: Curves) -> list[str]:
 
 
 def _about_training_edges(curves: Curves) -> list[str]:
-    """Return where the best pass was, and whether the model overfits to its training edges."""
+    """Return which epoch to keep, and whether the model overfits to its training edges."""
     metric, best, last = TRAINING_METRICS[curves.metric], curves.best, curves.last
     if best is None:
         return [f"Overfitting to training edges: not known, as no finished epoch has a {metric} of held-out edges."]
-    told = f"Best epoch: {_pass_name(best)} ({metric} {_fixed(best.after)}); now {_fixed(last.after)}."
-    if best is last:
-        told = f"Best epoch: {_pass_name(best)} ({metric} {_fixed(best.after)}), the last one."
     since = (
-        f"since the best epoch, {metric} of training edges went from {_fixed(best.training)} to "
+        f"since epoch {_pass_name(best)}, {metric} of training edges went from {_fixed(best.training)} to "
         f"{_fixed(last.training)} and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
     )
     if curves.overfits:
@@ -66,19 +64,31 @@ def _about_training_edges(curves: Curves) -> list[str]:
         found = "Overfitting to training edges: not known, as training edges were not ranked."
     elif not curves.fall:
         doubt = curves.fits_training_edges_far_better
-        found = f"{'Held' if doubt else 'No overfitting to training edges: held'}-out edges are at their best."
+        how = "are at their best" if best is last else f"are as good as after epoch {_pass_name(best)}"
+        found = f"{'Held' if doubt else 'No overfitting to training edges: held'}-out edges {how}."
     elif curves.training_improved:
         found = f"Overfitting to training edges: undecided, as chance may explain it: {since}."
     else:
         found = f"No overfitting to training edges, but held-out edges got worse: {since}."
-    lines = [told, found]
+    lines = [_epoch_to_keep(curves, best), found]
     if curves.fits_training_edges_far_better:
         lines.append(
             f"{metric} of training edges is {_fixed(last.training)}, that of held-out edges {_fixed(last.after)}: the "
             "model fits its training edges far better."
-            + (" Training on still helps; more regularization might, too." if not curves.fall else "")
+            + (" Training on still helps; more regularization might, too." if best is last else "")
         )
     return lines
+
+
+def _epoch_to_keep(curves: Curves, best: PassRow) -> str:
+    """Return which epoch to keep, and why if the figure of another one is better."""
+    told = f"Keep epoch {_pass_name(best)} ({TRAINING_METRICS[curves.metric]} {_fixed(best.after)})"
+    if best is curves.last:
+        return f"{told}, the last one."
+    other = curves.hardly_better
+    if other is not None:
+        told += f", as epoch {_pass_name(other)} ({_fixed(other.after)}) is at most {RELATIVE_DELTA:.1%} better"
+    return f"{told}; now {_fixed(curves.last.after)}."
 
 
 def lists_told(curves: Curves) -> str:
@@ -144,7 +154,7 @@ def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = No
         _fixed(row.training),
         _difference(row.generalization, row.generalization_error, decimals[1]),
     )
-    name += " (best)" * (row is best) + " (unfinished)" * (not row.is_finished)
+    name += " (keep)" * (row is best) + " (unfinished)" * (not row.is_finished)
     return name, *figures, str(row.num_diverged), _IN_COLUMN.get(row.verdict, verdict_in_words(row.verdict))
 
 
@@ -163,7 +173,7 @@ def _fixed(value: float | None) -> str:
 
 
 def training_tiles(curves: Curves) -> list[Tile]:
-    """Return the figures of the last finished pass, and the best pass beside them."""
+    """Return the figures of the last finished pass, and those of the one to keep beside them."""
     metric, last, best = TRAINING_METRICS[curves.metric], curves.last, curves.best
     error = last.gap_error or 0.0
     where = [f"in epoch {last.key.epoch}" + " (unfinished)" * (not last.is_finished)]
@@ -176,7 +186,7 @@ def training_tiles(curves: Curves) -> list[Tile]:
         Tile(f"{metric} before visits", before, where),
         Tile(f"{metric} after visits", after, where),
         Tile(
-            f"Best {metric} after visits",
+            f"{metric} of the epoch to keep",
             _fixed(None if best is None else best.after),
             [f"in epoch {_pass_name(best)}" if best else ""],
         ),

@@ -195,7 +195,7 @@ def test_the_example_has_a_pass_per_chunk_and_edge_path_and_goes_on_from_a_check
         assert done.status == 0, done.out + done.err
     history = read_history(case.root / "monitor", pytest.fail)
 
-    assert re.search("best epoch by held-out MRR: [01]\n", done.out)
+    assert re.search("keep epoch [01], by held-out MRR\n", done.out)
     lines = re.findall(
         r"^epoch (\d).*: MRR 0\.\d+ before, 0\.\d+ after training \(\d+ held-out edges\)$", done.out, re.M
     )

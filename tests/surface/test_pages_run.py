@@ -6,6 +6,7 @@ import contextlib
 import csv
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, read_history
 from pbgeval.notation import Bucket, Side
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated, metrics_of, run_main
+from tests.kit.commands import REPOSITORY, evaluated, metrics_of, run_main
 from tests.kit.projects import (
     pykeen_names,
     write_demo,
@@ -376,6 +377,20 @@ def monitor(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     write_records(Path("checkpoint"), num_passes=3, metrics={"mrr": 0.25, "r10": 0.5})
     yield trained_names() | {"train_all": watch_a_training, "model": DotModel()}
     assert list(Path("run", "events").iterdir())
+    text = (REPOSITORY / "docs/monitor.md").read_text(encoding="utf-8")
+    told = re.search(r"improve until epoch (\d), then only training edges, and the loop stops after epoch (\d)", text)
+    kept = re.search(r"`Keep epoch (\d) \(MRR (0\.\d+)\); now (0\.\d+)\.`", text)
+    assert told is not None
+    assert kept is not None
+    best, last = map(int, told.groups())
+    after, training = (
+        [getattr(of.details, when)["both.realistic.mean_reciprocal_rank"] for of in read_history("run/monitor").passes]
+        for when in ("after", "training")
+    )
+    assert (after.index(max(after)), len(after) - 1) == (best, last) == (int(kept[1]), best + 3)
+    assert [after[best], after[last]] == pytest.approx([float(kept[2]), float(kept[3])], abs=0.002)
+    assert max(after[:best] + after[best + 1 :]) < 0.97 * after[best], "rounding does not decide"
+    assert training[last] > training[best]
 
 
 @given("docs/results.md")

@@ -277,10 +277,10 @@ def test_the_result_of_a_pass_prints_as_a_line(tmp_path: Path) -> None:
     assert repr(found) == (
         f"epoch 0: MRR of held-out edges {details.before[MRR]:.4f} before and {details.after[MRR]:.4f} after the visits"
         f", {details.training[MRR]:.4f} of training edges; gap {gap.value:+.4f} ± {gap.standard_error:.4f}"
-        f"; needs 3 visits; best epoch: 0 ({details.after[MRR]:.4f})"
+        f"; needs 3 visits; keep epoch 0 ({details.after[MRR]:.4f})"
     ).replace("gap -", "gap −")
     one_visit(monitor, tensors, epoch=1)
-    alone = r"; gap .\d\.\d+ ± \d\.\d+; best epoch: [01] \(\d\.\d{4}\)$"
+    alone = r"; gap .\d\.\d+ ± \d\.\d+; keep epoch [01] \(\d\.\d{4}\)$"
     assert re.search(alone, repr(monitor.end_pass(1))), "no verdict on a single bucket"
     assert (
         repr(make_monitor().end_pass(1))

@@ -139,7 +139,7 @@ def test_a_pass_that_was_interrupted_is_not_the_best() -> None:
     assert [row.is_finished for row in curves.passes] == [True, False]
     assert (curves.best, curves.last) == (curves.passes[0], curves.passes[0])
     assert {"in epoch 0"} == {tile.lines[0] for tile in training_tiles(curves) if tile.name != "Gap"}
-    assert [row[0] for row in passes_of(curves).rows] == ["0 (best)", "1 (unfinished)"]
+    assert [row[0] for row in passes_of(curves).rows] == ["0 (keep)", "1 (unfinished)"]
 
 
 def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
@@ -191,8 +191,8 @@ def test_a_fall_beyond_the_errors_is_overfitting_where_training_edges_have_not_f
     told = verdicts_of(overfits)
     best, now = (f"{of:.4f}" for of in (after.mean(1)[2], after.mean(1)[-1]))
     assert told[:2] == [
-        f"Best epoch: 2 (MRR {best}); now {now}.",
-        "Overfitting to training edges: since the best epoch, MRR of training edges went from 0.5000 to 0.8000 and "
+        f"Keep epoch 2 (MRR {best}); now {now}.",
+        "Overfitting to training edges: since epoch 2, MRR of training edges went from 0.5000 to 0.8000 and "
         f"that of held-out edges from {best} to {now}. Stop, and use the model of epoch 2.",
     ]
     assert (overfits.is_bad, overfits.is_sound) == (True, False)
@@ -209,17 +209,18 @@ def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
     curves = curves_with(np.full((5, 1), 0.25), [0.49] * 5, 0.01)
 
     assert verdicts_of(curves) == [
-        "Best epoch: 0 (MRR 0.2500); now 0.2500.",
-        "No overfitting to training edges: held-out edges are at their best.",
+        "Keep epoch 0 (MRR 0.2500); now 0.2500.",
+        "No overfitting to training edges: held-out edges are as good as after epoch 0.",
         "With one bucket there is no verdict about buckets.",
     ]
     table = passes_of(curves)
     assert table.columns == ("epoch", "before", "after", "gap", "training", "generalization")
-    assert table.rows[0] == ("0 (best)", "0.2500", "0.2500", "0.00 ± 0.01", "0.4900", "+0.2 ± 0.1")
+    assert table.rows[0] == ("0 (keep)", "0.2500", "0.2500", "0.00 ± 0.01", "0.4900", "+0.2 ± 0.1")
 
 
-AT_BEST = "Best epoch: 0 ({} 0.0700), the last one."
+AT_BEST = "Keep epoch 0 ({} 0.0700), the last one."
 NO_OVERFITTING = "No overfitting to training edges: held-out edges are at their best."
+AS_GOOD = "No overfitting to training edges: held-out edges are as good as after epoch 0."
 
 
 def last_row(metric: str = "mrr", gap: float = 0.01, training: float = 0.65, error: float | None = 0.02) -> Curves:
@@ -277,13 +278,13 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
     ranks = passes((9.0, 5.0), (7.5, 4.0), (8.0, 3.0), metric="pos_rank")
 
     assert verdicts_of(found) == [
-        "Best epoch: 1 (MRR 0.0526); now 0.0417.",
-        "Overfitting to training edges: undecided, as chance may explain it: since the best epoch, MRR of training "
+        "Keep epoch 1 (MRR 0.0526); now 0.0417.",
+        "Overfitting to training edges: undecided, as chance may explain it: since epoch 1, MRR of training "
         "edges went from 0.0500 to 0.0721 and that of held-out edges from 0.0526 to 0.0417.",
         "No bucket overfitting: held-out edges keep what they gain in a visit until the next one.",
     ]
     best, undecided, _ = verdicts_of(ranks)
-    assert best == "Best epoch: 1 (mean rank 7.5000); now 8.0000."
+    assert best == "Keep epoch 1 (mean rank 7.5000); now 8.0000."
     assert undecided.startswith("Overfitting to training edges: undecided")
     assert [(of.is_bad, of.is_sound) for of in (found, ranks)] == [(False, False)] * 2
 
@@ -292,7 +293,7 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
     ("figures", "told", "is_sound"),
     [
         ([(0.1, 0.1), (0.2, 0.2)], "1 (MRR 0.2000), the last one. " + NO_OVERFITTING, True),
-        ([(0.2, 0.1), (0.1, 0.1), (0.2, 0.2)], "0 (MRR 0.2000); now 0.2000. " + NO_OVERFITTING, True),
+        ([(0.2, 0.1), (0.1, 0.1), (0.2, 0.2)], "0 (MRR 0.2000); now 0.2000. " + AS_GOOD, True),
         ([(0.2, 0.3), (0.1, 0.2)], "0 (MRR 0.2000); now 0.1000. No overfitting to training edges, but held-out", False),
         ([(0.2, None), (0.1, None)], "0 (MRR 0.2000); now 0.1000. Overfitting to training edges: not known", False),
         ([(0.1, None), (0.2, None)], "1 (MRR 0.2000), the last one. Overfitting to training edges: not known", False),
@@ -303,8 +304,25 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
 def test_what_is_told_of_training_edges(figures: list[tuple[float, float | None]], told: str, is_sound: bool) -> None:
     curves = passes(*figures)
 
-    assert " ".join(verdicts_of(curves)).startswith(f"Best epoch: {told}")
+    assert " ".join(verdicts_of(curves)).startswith(f"Keep epoch {told}")
     assert curves.is_sound == is_sound
+
+
+def test_the_epoch_to_keep_is_the_last_that_improved_by_more_than_02_percent() -> None:
+    hardly, ranks, last = (
+        passes((0.1, 0.1), (0.2, 0.2), (0.2003, 0.21), (0.2002, 0.22)),
+        passes((7.5, 4.0), (7.49, 3.0), (7.6, 2.0), metric="pos_rank"),
+        passes((0.2, 0.2), (0.2003, 0.21), (0.2005, 0.22)),
+    )
+
+    kept = [verdicts_of(of)[0] for of in (hardly, ranks, last)]
+    assert kept == [
+        "Keep epoch 1 (MRR 0.2000), as epoch 2 (0.2003) is at most 0.2% better; now 0.2002.",
+        "Keep epoch 0 (mean rank 7.5000), as epoch 1 (7.4900) is at most 0.2% better; now 7.6000.",
+        "Keep epoch 2 (MRR 0.2005), the last one.",
+    ]
+    assert verdicts_of(hardly)[1] == AS_GOOD.replace("0.", "1.")
+    assert [row[0] for row in passes_of(hardly).rows] == ["0", "1 (keep)", "2", "3"]
 
 
 def test_only_both_answers_together_are_good() -> None:
@@ -321,7 +339,7 @@ def test_tiles_show_the_best_pass_beside_the_last() -> None:
     tiles = {of.name: (of.value, *of.lines) for of in training_tiles(passes((0.2, 0.1), (0.1, 0.2)))}
 
     assert tiles["MRR after visits"] == ("0.1000", "in epoch 1")
-    assert tiles["Best MRR after visits"] == ("0.2000", "in epoch 0")
+    assert tiles["MRR of the epoch to keep"] == ("0.2000", "in epoch 0")
 
 
 @pytest.mark.parametrize("num_diverged", [0, 2])
@@ -332,9 +350,9 @@ def test_the_table_of_the_terminal_keeps_words_and_figures_at_80_columns(error: 
 
     text = to_text(training_table(curves), 80).split()
 
-    assert {"11", "(best)", "0.0700", "0.0800", "0.6500", "generalization", "undecided"} <= {*text}
+    assert {"11", "0.0700", "0.0800", "0.6500", "generalization", "undecided"} <= {*text}
     assert len([of for of in text if of.startswith("+") and of.endswith(f"±{error}")]) == 2
-    assert ("diverged" in text) == (num_diverged > 0)
+    assert ("diverged" in text, "(keep)" in text) == (num_diverged > 0, num_diverged == 0)
 
 
 @pytest.mark.parametrize(
