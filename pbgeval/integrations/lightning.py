@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_info
 
 from pbgeval.errors import ConfigError
 from pbgeval.monitor.improvement import RELATIVE_DELTA
@@ -25,14 +26,16 @@ from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import Model
 from pbgeval.notation import Bucket
 from pbgeval.scoring.block_scorer import evaluation_mode
+from pbgeval.storage.text import plural
 
 
 class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not installed where types are checked
     """Watches the edges that `Monitor.split` has held out, and may end the training.
 
-    The means of each epoch are logged as `held_out/<metric>` with PBG's names (`held_out/mrr`), so that checkpoints and
-    loggers can follow them. Where several processes train copies of a module and the monitor has no team, the first one
-    measures for all; with a team of these processes each measures its part, and all get the figures of the whole.
+    The means of each epoch, unfiltered and against sampled candidates, are logged as `held_out/<metric>` with PBG's
+    names (`held_out/mrr`), so that checkpoints and loggers can follow them. Where several processes train copies of a
+    module and the monitor has no team, the first one measures for all; with a team of these processes each measures its
+    part, and all get the figures of the whole.
     While edges are ranked, the module is in evaluation mode; it is trained in the mode that it was in.
     """
 
@@ -121,11 +124,23 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
                     for name, value in summary.average.metrics.items()
                     if value is not None
                 }
-            stops = self._stopping is not None and self.monitor.should_stop(*self._stopping)
+            stops = self._stops()
         found, stops = trainer.strategy.broadcast((found, stops))
         # All processes have the same number: their maximum is exact, a mean may be rounded. Lightning asks for one.
         pl_module.log_dict(found, sync_dist=True, reduce_fx="max")
         trainer.should_stop = trainer.should_stop or stops
+
+    def _stops(self) -> bool:
+        """Tell whether the training ends, and say why."""
+        if self._stopping is None or not self.monitor.should_stop(*self._stopping):
+            return False
+        metric, patience, relative_delta = self._stopping
+        rank_zero_info(
+            f"MonitorCallback ends the training: {metric} of held-out edges has not improved by more than "
+            f"{relative_delta:.1%} in {plural(patience, 'epoch')}. Keep epoch "
+            f"{self.monitor.best_epoch(metric, relative_delta)}."
+        )
+        return True
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Forget visits that do not come to their end."""

@@ -23,7 +23,9 @@ MRR = "both.realistic.mean_reciprocal_rank"
 
 def run(python: Path, folder: Path, *arguments: str) -> tuple[str, History]:
     files = ["--output", folder / "monitor", "--save", folder / "trained.pt"]
-    return run_program(python, EXAMPLE, *files, *arguments), read_history(folder / "monitor", pytest.fail)
+    with_errors = ["sh", "-c", 'exec "$@" 2>&1', "sh"]
+    out = run_program(*with_errors, python, EXAMPLE, *files, *arguments)
+    return out, read_history(folder / "monitor", pytest.fail)
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["bucket_by_bucket", "mixed"])
@@ -38,6 +40,8 @@ def test_figures_are_those_of_a_monitor_on_the_trained_tables(
     assert [PassKey(epoch) for epoch in range(num_epochs)] == [of.key for of in history.passes]
     assert [tuple(visit.bucket) for visit in history.visits] == num_epochs * BUCKETS
     assert 2 < num_epochs < 200 if mixed else num_epochs == 2
+    kept = f"in 2 epochs. Keep epoch {num_epochs - 3}."
+    assert (kept in " ".join(out.split())) == mixed
     assert re.search(r"trained (\d+) epochs", out)[1] == str(num_epochs)
     assert f"held_out/mrr {history.passes[-1].average.metrics['mrr']:.6f}" in out
     first, second = history.visits[0], history.visits[4]
