@@ -178,6 +178,7 @@ class Measurement:
     values: QueryValues  # in the order of `chunks_of_edges`
     chunk_E: np.ndarray
     lists: CandidateGroups  # queries by number of candidates
+    num_entities: int  # of the larger partition
 
 
 def measure(
@@ -217,7 +218,8 @@ def measure(
         stats, ClusterSums.from_values(values, chunk_E), None if auc is None else auc.value, edges.num_edges
     )
     candidates_Q = torch.cat([1 + num_competitors_Q for _, _, num_competitors_Q in counts.values()]).numpy()
-    return Measurement(phase, values, chunk_E, CandidateGroups.from_queries(candidates_Q))
+    num_entities = max(table.num_rows for table in tables.values())
+    return Measurement(phase, values, chunk_E, CandidateGroups.from_queries(candidates_Q), num_entities)
 
 
 def _check_ids(schema: ModelSchema, edges: EdgeBlock, bucket: Bucket, tables: Tables) -> None:
@@ -404,6 +406,7 @@ class Visit:
     stats: PbgFigures | None = field(default=None, init=False)
     sums: PassSums | None = field(default=None, init=False)  # None: not measured, or diverged
     lists: CandidateGroups | None = field(default=None, init=False)  # of the held-out edges' queries; None: the same
+    num_entities: int = field(default=0, init=False)  # of the larger partition
     reason: str | None = field(default=None, init=False)  # why the model could not be ranked
     seconds: float = field(default=0.0, init=False)  # that measuring took
     _before: Measurement | None = field(default=None, init=False)
@@ -443,7 +446,7 @@ class Visit:
                 *(ClusterSums.from_values(of, after.chunk_E) for of in changes),
                 *[ClusterSums.zero()] * (3 - len(changes)),  # of edges that have not been followed for long
             ]
-            self.lists = after.lists
+            self.lists, self.num_entities = after.lists, after.num_entities
             self.sums = PassSums.from_visit(phases, clusters, protocol.headline)
             self.seconds += time.perf_counter() - begun
         self.finished(self)
@@ -467,6 +470,11 @@ class Visit:
             return None
         finally:
             self.seconds += time.perf_counter() - begun
+
+    @property
+    def repeats_candidates(self) -> bool:
+        """Whether a query has more candidates than there are entities, so that some of them compete several times."""
+        return self.lists is not None and self.lists.mean(self.lists.candidates_G) > self.num_entities
 
     def record(self, index: int, worker: int) -> VisitRecord:
         """Return what is written of the visit."""

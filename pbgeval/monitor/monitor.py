@@ -348,6 +348,12 @@ class Monitor:
                 f"epoch {visit.key.epoch}, bucket {tuple(visit.bucket)}: the model has diverged, which is recorded; "
                 f"training goes on ({visit.reason})",
             )
+        if visit.repeats_candidates:
+            self._warn_once(
+                "negatives",
+                f"more negatives than the {visit.num_entities:,} entities of a partition: some compete several times, "
+                "and the MRR is too low; set eval_num_batch_negs + eval_num_uniform_negs to about their number",
+            )
         if sums is not None:
             self._sums.add(sums, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs)
 
