@@ -442,8 +442,8 @@ CHECKS: tuple[Check, ...] = (
     rule(
         "workers",
         lambda c: c.pbg_semantics and c.workers is None,
-        "pbg_semantics = True needs -p workers=N, PBG's number of workers (its default is the core count), because PBG"
-        " cuts each bucket into that many slices; the option --workers does not set it",
+        "pbg_semantics = True needs the key workers (-p workers=N): PBG's number of workers (its default is the core"
+        " count), because PBG cuts each bucket into that many slices; how many workers run here does not set it",
         "pbg_semantics",
     ),
     rule(

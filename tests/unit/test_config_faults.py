@@ -256,8 +256,9 @@ TOGETHER = {
     ),
     "pbg_semantics": (
         changed(pbg_semantics=True),
-        "workers: pbg_semantics = True needs -p workers=N, PBG's number of workers (its default is the core count), "
-        "because PBG cuts each bucket into that many slices; the option --workers does not set it",
+        "workers: pbg_semantics = True needs the key workers (-p workers=N): PBG's number of workers (its default is "
+        "the core count), because PBG cuts each bucket into that many slices; how many workers run here does not set "
+        "it",
     ),
 }
 
