@@ -26,7 +26,6 @@ from pbgeval.scoring import device_pairs
 from pbgeval.scoring.comparators import CLAMP, SMALLEST_SQUARE
 from pbgeval.scoring.distances import ABSOLUTE, absolute_of_pairs
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
-from pbgeval.scoring.product import product
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that no sum of float32 products overflows
 FLUSHED = 2.0**-120  # exceeds the error of a float32 product that underflows, on hardware that flushes to zero
@@ -543,7 +542,5 @@ def _with_bias(
 
 
 def _product(query_KD: Tensor, candidate_CD: Tensor) -> Tensor:
-    """Multiply; bounds hold for any order of additions, so a GPU can use torch's own product."""
-    if query_KD.device.type != "cpu":
-        return query_KD @ candidate_CD.mT
-    return product(query_KD[None], candidate_CD[None])[0] if query_KD.dim() == 2 else product(query_KD, candidate_CD)
+    """Multiply by torch's own product: bounds hold for any order of additions, and sums on grids are exact."""
+    return query_KD @ candidate_CD.mT
