@@ -306,7 +306,7 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         monkeypatch.setattr(module, "_kernels", lambda found=started_by_name: SimpleNamespace(**found))
         monkeypatch.setattr(module, "current", lambda device: nullcontext())
     monkeypatch.setattr(device_exact, "_devices_without_screen", cache(set))
-    monkeypatch.setattr(home, "_doubted", set())
+    monkeypatch.setattr(home, "_doubted", cache(set))
     return launches
 
 

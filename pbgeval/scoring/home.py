@@ -8,6 +8,7 @@ to wait for: everything is looked at and handed on at once.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TypeVar
@@ -24,13 +25,21 @@ Result = tuple[Callable[..., None], tuple[Tensor | None, ...]]
 
 # Where results of this thread's work come together. Rows are checked deep inside operators, which know of no unit.
 _working: ContextVar[Home | None] = ContextVar("working", default=None)
-_doubted: set[Callable[..., bool]] = set()  # facts that have been false in this process: they are looked at
+
+
+@functools.cache
+def _doubted() -> set[Callable[..., bool]]:
+    """Return the facts that have been false, which are looked at, one set for each process.
+
+    Facts are taken for granted deep inside operators and backends, which are made anew for each unit.
+    """
+    return set()
 
 
 def holds(fact: Callable[..., bool], *numbers: Tensor) -> bool:
     """Tell whether something holds of some numbers, or take it for granted where work on a GPU looks at its end."""
     home = _working.get()
-    if home is None or numbers[0].device.type == "cpu" or fact in _doubted:
+    if home is None or numbers[0].device.type == "cpu" or fact in _doubted():
         return fact(*(number.item() for number in numbers))
     home.granted.append((fact, numbers))
     return True
@@ -74,7 +83,7 @@ class Home:
         on_host = iter(on_the_host(values))
         for fact, numbers in self.granted:
             if not fact(*(next(on_host).item() for _ in numbers)):
-                _doubted.add(fact)
+                _doubted().add(fact)
                 return False
         for then, of_one in self._results:
             then(*(value if value is None else next(on_host) for value in of_one))

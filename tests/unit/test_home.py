@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
@@ -12,7 +14,7 @@ from tests.pretend_device import DEVICE, PretendDevice
 
 def test_what_was_false_once_is_looked_at_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work is done again once; numbers that are told arrive once for each work that counts."""
-    monkeypatch.setattr(home, "_doubted", set())
+    monkeypatch.setattr(home, "_doubted", functools.cache(set))
     seen: list[bool] = []
     told: list[int] = []
 
