@@ -221,6 +221,10 @@ def test_strata_of_which_all_is_drawn_add_no_degrees_of_freedom():
     assert variance_of_mean(np.array([*residuals, 0, 0]), of_more)[1] == 17
 
 
+def test_a_stratum_of_which_none_is_drawn_takes_no_degree_of_freedom():
+    assert SampleDesign(np.array([0, 0, 2]), np.array([50, 40, 1])).degrees_of_freedom == 1
+
+
 def test_students_quantiles_are_those_of_the_tables():
     table = {1: 12.70620, 2: 4.302653, 3: 3.182446, 5: 2.570582, 10: 2.228139, 30: 2.042272, 120: 1.979930}
     table |= {10**12: 1.959963985}
