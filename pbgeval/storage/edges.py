@@ -250,7 +250,10 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool
     found = sorted(bucket for name in names if (bucket := bucket_of_name(name)) is not None)
     beyond = [bucket_path(edge_path, of).name for of in found if of.lhs >= num_lhs or of.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
-    others = f"{edge_path}: expected only {expected}, found {listed(beyond)}; check num_partitions of entities"
+    others = (
+        f"{edge_path}: expected only {expected}, found {listed(beyond)}; check num_partitions of entities; beside a "
+        "model of vectors by name, give the text or Parquet files of edges"
+    )
     none = f"{edge_path}: expected bucket files {expected}, found {listed(names)}; check edge_paths"
     raise_first(StorageError, (beyond, others), (not found, none))
     buckets: dict[Bucket, BucketFile] = {}
