@@ -211,7 +211,14 @@ class Curves:
             and self.last.training is not None
             and self.fall == 0.0
             and not self.fits_training_edges_far_better
+            and not self.is_chance
         )
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether held-out edges are ranked no better after the last pass than by chance; False where not known."""
+        lists, after = self.last.lists, self.last.after
+        return self.metric == "mrr" and lists is not None and after is not None and after <= lists.mrr_by_chance
 
     @property
     def overfits(self) -> bool:

@@ -21,7 +21,7 @@ from pbgeval.report.figures import (
 from pbgeval.report.tables import DataTable, fitting, interval_line, without
 from pbgeval.storage.text import plural
 
-_VERDICT, _SHORT_VERDICT = "bucket overfitting", "overfits"  # a column on the page, and on the terminal
+_VERDICT = "bucket overfitting"
 _PASS_COLUMNS = ("epoch", "before", "after", "gap", "training", "generalization", "diverged", _VERDICT)
 _IN_COLUMN: Mapping[Verdict, str] = {"no_bucket_overfitting": "no", "bucket_overfitting": "yes"}
 _VERDICTS: Mapping[Verdict, str] = {
@@ -70,14 +70,18 @@ def _about_training_edges(curves: Curves) -> list[str]:
         found = f"Overfitting to training edges: undecided, as chance may explain it: {since}."
     else:
         found = f"No overfitting to training edges, but held-out edges got worse: {since}."
-    lines = [_epoch_to_keep(curves, best), found]
+    by_chance, far_better = [], []
+    if curves.is_chance and last.lists is not None:
+        chance = _fixed(last.lists.mrr_by_chance)
+        by_chance = [f"Held-out edges are ranked no better than by chance ({metric} {chance})."]
     if curves.fits_training_edges_far_better:
-        lines.append(
-            f"{metric} of training edges is {_fixed(last.training)}, that of held-out edges {_fixed(last.after)}: the "
-            "model fits its training edges far better."
-            + (" Training on still helps; more regularization might, too." if best is last else "")
-        )
-    return lines
+        advice = " Training on still helps; more regularization might, too." if best is last else ""
+        far_better = [
+            f"The model fits its training edges far better: {metric} is {_fixed(last.training)} on them, "
+            f"{_fixed(last.after)} on held-out edges.{advice}"
+        ]
+    verdicts = [found, *far_better] if curves.overfits else [*far_better, found]  # what matters most first
+    return [_epoch_to_keep(curves, best), *by_chance, *verdicts]
 
 
 def _epoch_to_keep(curves: Curves, best: PassRow) -> str:
@@ -129,13 +133,11 @@ def training_table(curves: Curves) -> DataTable:
         (name + f" {row.num_diverged} diverged" * bool(row.num_diverged), *(cell.replace(" ± ", "±") for cell in cells))
         for row, (name, *cells) in zip(curves.passes, shown.rows, strict=False)
     ]
-    columns = tuple(_SHORT_VERDICT if name == _VERDICT else name for name in shown.columns)
     return evolve(
         shown,
         title=title,
-        columns=columns,
         rows=rows,
-        whole_words=(_SHORT_VERDICT,),
+        whole_words=(_VERDICT,),
         note="\n".join([*(f"{told}." for told in filter(None, [lists_told(curves)])), *verdicts_of(curves)]),
     )
 

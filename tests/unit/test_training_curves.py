@@ -231,12 +231,12 @@ def last_row(metric: str = "mrr", gap: float = 0.01, training: float = 0.65, err
 
 def test_a_fit_to_training_edges_is_said_before_all_else() -> None:
     told = (
-        "MRR of training edges is 0.6500, that of held-out edges 0.0700: the model fits its training edges far better. "
+        "The model fits its training edges far better: MRR is 0.6500 on them, 0.0700 on held-out edges. "
         "Training on still helps; more regularization might, too."
     )
     no_bucket = "No bucket overfitting: held-out edges keep what they gain in a visit until the next one."
 
-    assert verdicts_of(last_row()) == [AT_BEST.format("MRR"), "Held-out edges are at their best.", told, no_bucket]
+    assert verdicts_of(last_row()) == [AT_BEST.format("MRR"), told, "Held-out edges are at their best.", no_bucket]
     assert (last_row().is_bad, last_row().is_sound) == (True, False)
     for of in (
         last_row(training=0.13),  # less than twice as good
@@ -247,7 +247,18 @@ def test_a_fit_to_training_edges_is_said_before_all_else() -> None:
         assert verdicts_of(of)[1:] == [NO_OVERFITTING, no_bucket]
         assert (of.is_bad, of.is_sound) == (False, True)
     of_ranks = verdicts_of(last_row("pos_rank", gap=-0.01, training=0.01))
-    assert [of.startswith("mean rank of training edges is 0.0100") for of in of_ranks] == [False, False, True, False]
+    told = "The model fits its training edges far better: mean rank is 0.0100 on them"
+    assert [of.startswith(told) for of in of_ranks] == [False, True, False, False]
+
+
+def test_held_out_edges_at_chance_are_said_and_not_sound() -> None:
+    found = last_row(training=0.07)
+    for by_chance, is_chance in ((0.08, True), (0.07, True), (0.06, False)):
+        row = evolve(found.last, lists=RankedLists(10, 60.0, by_chance))
+        curves = evolve(found, passes=(row,))
+
+        told = f"Held-out edges are ranked no better than by chance (MRR {by_chance:.4f})."
+        assert (told in verdicts_of(curves), curves.is_sound) == (is_chance, not is_chance)
 
 
 def test_no_gain_is_told_of_where_visits_lose() -> None:
