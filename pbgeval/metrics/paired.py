@@ -62,6 +62,13 @@ class Difference:
         """Whether the corrected p-value is small."""
         return self.p_holm is not None and self.p_holm < ERROR_RATE
 
+    @property
+    def only_interval_tells(self) -> bool:
+        """Whether the interval, which is not corrected, leaves out 0 although the difference is not significant."""
+        if self.low is None or self.high is None or self.is_significant:
+            return False
+        return self.low > 0 or self.high < 0
+
 
 @frozen(eq=False)
 class GroupDifferences:

@@ -193,7 +193,8 @@ MIN_P = 1e-4  # smaller ones are written as below this
 _COLUMNS = ("A", "B", "B − A", "95% interval")
 MEANING_OF_P = (
     "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
-    f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not corrected. "
+    f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant.",
+    "Intervals are not corrected; n.s.: the interval leaves out 0, but the difference is not significant. "
     f"{UNDEFINED}: too few queries for an interval.",
     "Figures are of these runs; retrained models may differ.",
 )
@@ -212,7 +213,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
             f"ranks; A: {comparison.a} ({comparison.a_model}), B: {comparison.b} ({comparison.b_model})",
             ("metric", *_COLUMNS, "p", "p (Holm)"),
             [
-                (short_title(f"both.{of.metric}"), *cells_of(of, decimals), *map(probability, (of.p_value, of.p_holm)))
+                (short_title(f"both.{of.metric}"), *cells_of(of, decimals), probability(of.p_value), _corrected(of))
                 for of in comparison.differences
             ],
             "\n".join([*told, *comparison.told_conditions]),
@@ -231,7 +232,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
                         of.relation,
                         f"{of.num_queries:,}",
                         *cells_of(of.differences[at], decimals),
-                        probability(of.differences[at].p_holm),
+                        _corrected(of.differences[at]),
                     )
                     for of in shown
                 ],
@@ -267,7 +268,7 @@ def difference_tiles(comparison: Comparison) -> list[Tile]:
         told += "" if of.p_holm is None else f" (corrected p\u00a0{probability(of.p_holm)})".replace("< ", "<\u00a0")
         interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
         title = short_title(f"both.{of.metric}") + (" (lower is better)" if of.direction < 0 else "")
-        tiles.append(Tile(title, difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))
+        tiles.append(Tile(f"{title}: B − A", difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))
     return tiles
 
 
@@ -343,6 +344,10 @@ def cells_of(of: Difference, decimals_by_usual: Mapping[int, int]) -> list[str]:
     if of.low is not None and of.high is not None:
         interval = f"{rounded(of.low, decimals, '+')} to {rounded(of.high, decimals, '+')}"
     return [rounded(of.a, decimals), rounded(of.b, decimals), rounded(of.difference, decimals, "+"), interval]
+
+
+def _corrected(of: Difference) -> str:
+    return probability(of.p_holm) + ", n.s." * of.only_interval_tells
 
 
 def probability(p: float | None) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from pbgeval.metrics.paired import Difference
 from pbgeval.report.charts import Axis, Box, Line, bar_labels, line_labels
-from pbgeval.report.comparison import Comparison, sentence_of_two
+from pbgeval.report.comparison import Comparison, comparison_tables, difference_tiles, sentence_of_two
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 
 MRR, RANK = "both.realistic.mean_reciprocal_rank", "both.realistic.mean_rank"
@@ -56,6 +56,17 @@ def comparison(*differences: Difference) -> Comparison:
 )
 def test_two_runs_are_compared_in_one_sentence(differences: list[Difference], sentence: str) -> None:
     assert sentence_of_two(comparison(*differences), ["old", "new"]) == sentence
+
+
+def test_a_row_whose_interval_alone_leaves_out_0_is_marked() -> None:
+    marked, significant, open_ = (
+        difference(name, 0.25, b, p)
+        for name, b, p in (("hits_at_1", 0.5, 0.2), ("hits_at_3", 0.5, 0.01), ("hits_at_10", 0.26, 0.6))
+    )
+    found = comparison(marked, significant, open_)
+
+    assert [row[-1] for row in comparison_tables(found)[0].rows] == ["0.2000, n.s.", "0.0100", "0.6000"]
+    assert [tile.name for tile in difference_tiles(found)] == ["hits@1: B − A", "hits@10: B − A"]
 
 
 @pytest.mark.parametrize(
