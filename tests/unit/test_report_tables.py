@@ -16,8 +16,9 @@ from pbgeval.report.figures import (
     ties_of,
     with_error,
 )
+from pbgeval.report.rendering import templates
 from pbgeval.report.report import Report, cutoffs_of
-from pbgeval.report.tables import MAX_CHARACTERS, clipped
+from pbgeval.report.tables import MAX_CHARACTERS, DataTable, clipped
 
 DIAGNOSIS = {
     "num_candidates": {"min": 3, "mean": 1234.5678, "max": 20_000},
@@ -118,6 +119,15 @@ def test_a_title_has_the_model_the_data_set_and_the_split(
     provenance = {"settings": settings, "data": {"model": {"scorer": "EdgeFunctionScorer"}}}
     document = {"provenance": provenance, "edge_paths": [{"path": path} for path in splits]}
     assert name_of(Report(document, run={"edge_folders": folders, "model": "DistMult"})) == name
+
+
+def test_a_page_may_break_long_names_at_underscores() -> None:
+    rows = [("module_<contains>_package", "0.5"), ("short_name", "0.5")]
+
+    page = str(templates().get_template("parts.html").module.data_table(DataTable("T", ("relation", "MRR"), rows)))
+
+    assert "module_<wbr>&lt;contains&gt;_<wbr>package" in page
+    assert ">short_name<" in page
 
 
 def test_a_column_that_tells_nothing_is_left_out() -> None:
