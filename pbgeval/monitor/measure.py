@@ -473,8 +473,8 @@ class Visit:
 
     @property
     def repeats_candidates(self) -> bool:
-        """Whether a query has more candidates than there are entities, so that some of them compete several times."""
-        return self.lists is not None and self.lists.mean(self.lists.candidates_G) > self.num_entities
+        """Whether a query has more than two candidates for each entity, so that most compete several times."""
+        return self.lists is not None and self.lists.mean(self.lists.candidates_G) > 2 * self.num_entities
 
     def record(self, index: int, worker: int) -> VisitRecord:
         """Return what is written of the visit."""

@@ -351,7 +351,7 @@ class Monitor:
         if visit.repeats_candidates:
             self._warn_once(
                 "negatives",
-                f"more negatives than the {visit.num_entities:,} entities of a partition: some compete several times, "
+                f"far more negatives than the {visit.num_entities:,} entities of a partition: most compete repeatedly, "
                 "and the MRR is too low; set eval_num_batch_negs + eval_num_uniform_negs to about their number",
             )
         if sums is not None:

@@ -257,13 +257,13 @@ def test_live_parameters_need_no_detaching_and_get_no_gradient() -> None:
 
 def test_more_negatives_than_a_partition_has_entities_are_warned_of_once() -> None:
     warnings: list[str] = []
-    monitor, enough = make_monitor(None, warnings, eval_num_uniform_negs=20), make_monitor(None, warnings)
+    monitor, enough = make_monitor(None, warnings, eval_num_uniform_negs=50), make_monitor(None, warnings)
     for epoch in range(2):
         one_visit(monitor, model(), epoch=epoch)
         one_visit(enough, model(), epoch=epoch)
 
     (warning,) = warnings
-    assert warning.startswith("more negatives than the 20 entities of a partition")
+    assert warning.startswith("far more negatives than the 20 entities of a partition")
 
 
 def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
