@@ -543,21 +543,22 @@ def plan_evaluation(
 ) -> tuple[str, RunPlan]:
     """Return the devices that a run of a config on this host uses, and what it takes; nothing is kept of it.
 
-    Files of edges by name are converted as the run would, and for nothing if an earlier run has not.
+    Files of edges by name are converted, as in the run, unless an earlier run to the same place has done it. What is
+    converted here is not kept.
 
     Raises:
         EvalError: as `output_of`; or `max_memory` is too small.
     """
     launch = Launch.from_arguments(output, workers, device, overwrite=False, observer=observer)
-    made = [folder / IMPORTED for of in (launch.output,) if of is not None for folder in (of, of.parent)]
-    made.append(DEFAULT_OUTPUTS / IMPORTED)
+    places = [DEFAULT_OUTPUTS] if launch.output is None else [launch.output, launch.output.parent]
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         local = stack.enter_context(local_copies(config, read_in_place=True))
         begun = time.perf_counter()
-        buckets = in_buckets(local, folder / "output", launch.observer, made_by_others=made)
-        inputs = open_inputs(stack.enter_context(buckets))
+        made = [place / IMPORTED for place in places]
+        buckets = stack.enter_context(in_buckets(local, folder / "output", launch.observer, made_by_others=made))
         converting = time.perf_counter() - begun if files_of_edges(config) else 0.0
+        inputs = open_inputs(buckets)
         protocol = make_protocol(inputs)
         num_workers = workers or _default_workers(inputs, protocol, device)
         plan = plan_alone(inputs, protocol, device, num_workers, launch.observer)

@@ -135,10 +135,10 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
         if self._stopping is None or not self.monitor.should_stop(*self._stopping):
             return False
         metric, patience, relative_delta = self._stopping
+        best = self.monitor.best_epoch(metric, relative_delta)
         rank_zero_info(
             f"MonitorCallback ends the training: {metric} of held-out edges has not improved by more than "
-            f"{relative_delta:.1%} in {plural(patience, 'epoch')}. Keep epoch "
-            f"{self.monitor.best_epoch(metric, relative_delta)}."
+            f"{relative_delta:.1%} in {plural(patience, 'epoch')}." + ("" if best is None else f" Keep epoch {best}.")
         )
         return True
 

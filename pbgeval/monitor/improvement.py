@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pbgeval.errors import ConfigError
@@ -20,13 +21,15 @@ def last_improvement(
     """Return the position of the last value that improved on the best one before; None: no value is known.
 
     Args:
-        values: of each pass, in order; None improves nothing.
+        values: of each pass, in order; None, NaN and infinity improve nothing.
         direction: 1: higher is better; -1: lower.
         relative_delta: of the best value that improved so far: what does not exceed it is no improvement.
     """
     best, best_at = None, None
     for at, value in enumerate(values):
-        if value is not None and (best is None or direction * (value - best) > relative_delta * abs(best)):
+        if value is None or not math.isfinite(value):
+            continue
+        if best is None or direction * (value - best) > relative_delta * abs(best):
             best, best_at = value, at
     return best_at
 

@@ -181,9 +181,11 @@ class PassRecord:
     def _epoch_to_keep(self, after: float) -> str:
         if self.details is None or self.details.best_mrr is None:
             return ""
-        is_hardly_better = after > self.details.best_mrr
         kept = f"; keep epoch {self.details.best_pass} ({self.details.best_mrr:.4f})"
-        return kept + f", as epoch {self.key.epoch} is at most 0.2% better" * is_hardly_better
+        if after <= self.details.best_mrr:
+            return kept
+        diverged = f", as the model diverged in epoch {self.key.epoch}"
+        return kept + (diverged if self.details.num_diverged else f", as epoch {self.key.epoch} is at most 0.2% better")
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""

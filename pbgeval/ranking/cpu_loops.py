@@ -799,7 +799,7 @@ def count_side_exactly(
         query, scores_C, query_D = chunk * num_queries + row, scores_P[row * stride :][:num_candidates], query_KD[row]
         true_D, own, length = prepared_KD[row], row - first, math.sqrt(squared_length(query_D, width))
         middle = dot_product(query_D, true_D, dimension)[0] if first else np.float64(scores_C[row])
-        total += middle
+        total += middle + constant_Q[row]
         # Half of a candidate's square is added under a distance, and was rounded before; the other half allows for it.
         magnitude = length * longest + (largest_square if of_squares else 0.0)
         # Neither the true score nor a candidate's is off by more; the rest allows for rounding the limits.

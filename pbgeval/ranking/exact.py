@@ -66,6 +66,7 @@ def signs_of(
     assert comparator is not None, "ranks are exact"
     if query_P.numel() and comparator.has_pair_kernel(queries.rows_KD):
         return _signs_by_kernel(comparator, queries, candidate_BCD, (query_P, column_P), number)
+    assert number is None or not query_P.numel(), "only kernels list cells"
     parts = [torch.empty(0, dtype=torch.int8, device=query_P.device)]
     sizes = sizes_on(query_P.device)
     step = sizes.rows(sizes.decided_pairs, candidate_BCD.shape[-1])

@@ -53,7 +53,9 @@ def _about_training_edges(curves: Curves) -> list[str]:
     """Return which epoch to keep, and whether the model overfits to its training edges."""
     metric, best, last = TRAINING_METRICS[curves.metric], curves.best, curves.last
     if best is None:
-        return [f"Overfitting to training edges: not known, as no finished epoch has a {metric} of held-out edges."]
+        return [
+            f"Overfitting to training edges: not known, as no epoch has the {metric} of held-out edges of all buckets."
+        ]
     since = (
         f"since epoch {_pass_name(best)}, {metric} of training edges went from {_fixed(best.training)} to "
         f"{_fixed(last.training)} and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"

@@ -372,9 +372,7 @@ def decide_tiles(
     competes_MN = is_row_M[:, None] & is_column_N[None, :]
     if NUM_GROUPS == 0:
         own_M = tl.load(own_ptr + row_M)
-        own_M = tl.where(own_M < end_column, tl.maximum(own_M, -1), -1).to(
-            tl.int32
-        )  # anything where it is no candidate
+        own_M = tl.where(own_M < end_column, tl.maximum(own_M, -1), -1).to(tl.int32)  # -1: it is no candidate here
         competes_MN &= column_N[None, :] != own_M[:, None]
     else:
         at_MN = row_M.to(tl.int64)[:, None] * num_listed + column_N[None, :]

@@ -51,7 +51,7 @@ FIRST_EDGES = 256  # of a trial, or more: enough that loops are compiled, as for
 FIRST_CELLS = 1 << 19
 STEP = 4  # times as many edges in the next trial
 NUMBERS_OF_TABLES = 1 << 24  # that rows are gathered from: more than fit in a cache
-NUMBERS_DRAWN = (1 << 20) + 7  # of these, again and again; a prime number, so no two rows are equal
+NUMBERS_DRAWN = (1 << 20) + 7  # of these, again and again; a prime number, so that few rows are equal
 SWEPT_ROWS = 1 << 14  # of a table that queries stream past
 # Work beside the pass, as benchmarks/plan has found it.
 CPU_SECONDS_PER_KNOWN_EDGE = 0.4e-6

@@ -321,7 +321,7 @@ def _names(work: Work) -> dict[str, Any]:
     # The folder of an imported file is called by a digest.
     folders = dict.fromkeys(path.parent.name for path in edges if path.parent.parent.name != IMPORTED)
     return {
-        **({"model_place": "/".join(model[0].parts[-2:])} if model else {}),
+        **({"model_place": "/".join([part for part in model[0].parts if part != "/"][-2:])} if model else {}),
         **({"edge_folders": list(folders)} if folders else {}),
     }
 

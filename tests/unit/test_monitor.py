@@ -17,10 +17,11 @@ from torch import Tensor
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
+from pbgeval.monitor.improvement import last_improvement
 from pbgeval.monitor.measure import chunks_of_edges
 from pbgeval.monitor.monitor import PastPass
 from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
-from pbgeval.monitor.records import PassDetails, PassKey, read_history
+from pbgeval.monitor.records import Estimate, PassDetails, PassKey, PassRecord, read_history
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing as files
 from pbgeval.storage.edges import EdgeBlock
@@ -340,6 +341,23 @@ def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
     remember(monitor, [{MRR: value} for value in (0.2, 0.3, 0.301, 0.25)], first=3)
 
     assert (monitor.best_epoch("mrr", 0.01), monitor.best_epoch("mrr", 0.0)) == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("num_diverged", "why"), [(0, "epoch 5 is at most 0.2% better"), (1, "the model diverged in epoch 5")]
+)
+def test_an_epoch_that_is_better_and_not_kept_has_a_reason(num_diverged: int, why: str) -> None:
+    figures, gap = {MRR: 0.2504}, {MRR: Estimate(0.0, None)}
+    details = PassDetails(1, num_diverged, figures, figures, gap=gap, best_pass=3, best_mrr=0.25)
+
+    assert repr(PassRecord(PassKey(5), 0, None, details)).endswith(f"; keep epoch 3 (0.2500), as {why}")
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_a_figure_that_is_no_number_is_not_the_best(odd: float) -> None:
+    assert last_improvement([odd, 0.1, odd, 0.2, odd], 1) == 3
+    assert last_improvement([odd, 5.0, 4.0], -1) == 2
+    assert last_improvement([odd, None], 1) is None
 
 
 def test_a_metric_of_later_passes_alone_is_judged_by_those() -> None:
