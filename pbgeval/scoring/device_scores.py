@@ -23,6 +23,7 @@ from torch import Tensor
 from pbgeval.errors import LaunchError, install
 
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter compute on a CPU
+OLDEST_TRITON = 3, 5  # an older one has no dot of float64
 ALIGNMENT = 16
 PAIRS_PER_PROGRAM = 128
 Term = Literal["product", "absolute", "modulus"]  # what a column adds to a score; the latter two take it away
@@ -59,12 +60,15 @@ def version() -> str:
     """Return the version of what compiles the kernels.
 
     Raises:
-        LaunchError: it is not installed.
+        LaunchError: it is not installed, or too old.
     """
     _kernels()
     import triton
 
-    return str(triton.__version__)
+    found = str(triton.__version__)
+    if tuple(map(int, found.split(".")[:2])) < OLDEST_TRITON:
+        raise LaunchError(f"triton 3.5 or later (torch 2.9) is required on a GPU, got {found}; or use device cpu")
+    return found
 
 
 def _kernels() -> ModuleType:

@@ -28,7 +28,6 @@ OF_LIMITS = ["num_rows", "score_stride", "rows_per_grid", "num_columns", "num_te
 ALIGNMENT = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
-BITS = tl.constexpr(32)  # of a word of cells
 SIGNIFICAND, ONE = tl.constexpr(52), tl.constexpr(1023)  # bits of a float64, and the exponent of 1.0
 HALF_EXPONENT = tl.constexpr(15)  # scaled rows are below 2^15, so that no float16 overflows
 UNIT_OF_FLOAT32, SMALLEST_FLOAT32 = tl.constexpr(2.0**-22), tl.constexpr(2.0**-149)
@@ -397,18 +396,14 @@ def decide_tiles(
     if num_left == 0:
         return
     place = tl.minimum(tl.atomic_add(num_open_ptr, num_left.to(tl.int64)), most_open).to(tl.int32)
-    WORDS: tl.constexpr = TILE_COLUMNS // BITS
-    bit_N = (tl.arange(0, TILE_COLUMNS) % BITS)[None, :]
-    word_MW = tl.sum(tl.reshape(is_left_MN << bit_N, (TILE_ROWS, WORDS, BITS)), 2)
-    left_MW = tl.sum(tl.reshape(is_left_MN, (TILE_ROWS, WORDS, BITS)), 2)
-    place_MW = place + (tl.cumsum(left_M, 0) - left_M)[:, None] + tl.cumsum(left_MW, 1) - left_MW
-    column_W = first_column + tl.arange(0, WORDS) * BITS
-    for bit in range(BITS):
-        is_set_MW = (word_MW >> bit) & 1
-        is_listed_MW = (is_set_MW != 0) & (place_MW < most_open)
-        tl.store(open_query_ptr + place_MW, row_M[:, None].to(tl.int64), mask=is_listed_MW)
-        tl.store(open_column_ptr + place_MW, (column_W + bit)[None, :].to(tl.int64), mask=is_listed_MW)
-        place_MW += is_set_MW
+    word_M = tl.sum(is_left_MN.to(tl.int64) << tl.arange(0, TILE_COLUMNS)[None, :], 1)  # a bit for each column
+    place_M = place + tl.cumsum(left_M, 0) - left_M
+    for column in range(TILE_COLUMNS):
+        is_set_M = ((word_M >> column) & 1).to(tl.int32)
+        is_listed_M = (is_set_M != 0) & (place_M < most_open)
+        tl.store(open_query_ptr + place_M, row_M.to(tl.int64), mask=is_listed_M)
+        tl.store(open_column_ptr + place_M, first_column + column, mask=is_listed_M)
+        place_M += is_set_M
 
 
 @triton.jit(do_not_specialize=OF_LIMITS, do_not_specialize_on_alignment=["score_ptr", "error_ptr"])

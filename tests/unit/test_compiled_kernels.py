@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pbgeval.scoring.device_scores import TILES
 from tests.compiled_kernels import exact_variants, small_variants, sum_variants, variants
-from tests.kit.commands import run_program
+from tests.kit.commands import REPOSITORY, run_program
 
 REGISTERS_OF_A_PROCESSOR = 1 << 16
 MAX_REGISTERS = {
@@ -105,3 +107,21 @@ def test_two_programs_of_the_screen_share_a_processor(found: dict[str, dict[str,
     of = found[name]
     assert 2 * of["registers"] * of["threads"] <= REGISTERS_OF_A_PROCESSOR
     assert 2 * of["shared_bytes"] <= 227 << 10
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("version", ["3.5.1", "3.6.0"])
+def test_every_kernel_is_compiled_by_the_triton_of_an_older_torch(version: str, tmp_path: Path) -> None:
+    """Users have the one that their torch brings. 3.6.0 fails an assertion at some scans of two dimensions."""
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path / "triton")
+    run_program(*pip, f"triton=={version}")
+    path = os.pathsep.join((str(tmp_path / "triton"), str(REPOSITORY)))
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": path}
+
+    assert (
+        run_program(sys.executable, "-c", "import triton; print(triton.__version__)", **environment) == f"{version}\n"
+    )
+    assert (
+        json.loads(run_program(sys.executable, "-m", "tests.compiled_kernels", **environment)).keys()
+        == variants().keys()
+    )

@@ -5,8 +5,10 @@ The interpreter's products are right to the bit for exact data (multiples of 1/4
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -350,6 +352,16 @@ def test_a_gpu_without_triton_is_refused_in_one_line(kernel_device, use, monkeyp
         uses[use]()
 
     assert str(caught.value) == "triton is required on a GPU: pip install triton, or use device cpu"
+
+
+@pytest.mark.parametrize("version", ["3.4.0", "3.5.0"])
+def test_a_gpu_with_an_old_triton_is_refused_in_one_line(kernel_device, version, monkeypatch):
+    monkeypatch.setattr("triton.__version__", version)
+    message = re.escape(f"triton 3.5 or later (torch 2.9) is required on a GPU, got {version}; or use device cpu")
+    is_refused = pytest.raises(LaunchError, match=f"^{message}$") if version == "3.4.0" else contextlib.nullcontext()
+
+    with is_refused:
+        checked(kernel_device)
 
 
 def test_no_two_shapes_of_tiles_are_read_from_one_set_of_numbers():
