@@ -90,10 +90,13 @@ class Grids:
     def true_scores(self) -> list[int]:
         return [*map(self.score, self.queries, map(whole, self.true_QD))]
 
+    def on_device(self) -> list[Tensor]:
+        """Queries, candidates, and the row and the column of each query's true entity."""
+        return [of.to(self.device) for of in (self.query_BKD, self.candidate_BCD, self.true_QD, self.own_Q)]
+
     def found(self) -> ExactCounts:
         """What the kernels find."""
-        rows = [of.to(self.device) for of in (self.query_BKD, self.candidate_BCD, self.true_QD, self.own_Q)]
-        query_BKD, candidate_BCD, true_QD, own_Q = rows
+        query_BKD, candidate_BCD, true_QD, own_Q = self.on_device()
         score_Q, error_Q = self.comparator.scores_in_float64(query_BKD.flatten(0, 1), true_QD)
         return device_exact.count(
             ExactRows.from_prepared(self.comparator, query_BKD, of_queries=True),
@@ -228,14 +231,17 @@ def test_queries_may_be_vastly_longer_or_shorter_than_candidates(
     assert all(map(torch.equal, grids.counted(), grids.expected()))
 
 
-def marks_of(own_Q: Tensor, shape: tuple[int, int], known: list[int], excluded: list[int]) -> device_lists.Marks:
+def marks_of(
+    own_Q: Tensor, shape: tuple[int, int], known: list[int], excluded: list[int], device: str
+) -> device_lists.Marks:
     """The marks of cells: some columns are known answers of every query, some do not compete."""
     mark_QC = torch.zeros(shape, dtype=torch.int8)
     mark_QC[:, known] = device_lists.KNOWN
     mark_QC[:, excluded] = device_lists.EXCLUDED
     here = (own_Q >= 0).nonzero().squeeze(1)
     mark_QC[here, own_Q[here]] = device_lists.EXCLUDED
-    return device_lists.Marks(mark_QC, torch.zeros((4, shape[0]), dtype=torch.int32), 1).between(0, shape[1])
+    number_4Q = torch.zeros((4, shape[0]), dtype=torch.int32, device=device)
+    return device_lists.Marks(mark_QC.to(device), number_4Q, 1).between(0, shape[1])
 
 
 @pytest.mark.parametrize("with_marks", [False, True])
@@ -250,21 +256,22 @@ def test_too_many_open_cells_are_counted_in_halves(
         (query_Q.repeat_interleave(2), torch.tensor(columns).repeat(num_grids * 5)) for columns in ((8, 60), (3, 41))
     )
     own_Q = grids.own_Q.where(~torch.isin(grids.own_Q, torch.tensor([3, 8, 41, 60])), -1)
-    marks = marks_of(own_Q, (num_grids * 5, 70), [8, 60], [3, 41]) if with_marks else None
+    marks = marks_of(own_Q, (num_grids * 5, 70), [8, 60], [3, 41], kernel_device) if with_marks else None
+    query_BKD, candidate_BCD, true_QD, _ = grids.on_device()
     counted = []
     for most in (device_exact.MAX_OPEN_CELLS, num_grids * 5):  # as many as a column has
         monkeypatch.setattr(device_exact, "MAX_OPEN_CELLS", most)
-        true = ExactTrue.from_pairs(grids.comparator, grids.query_BKD.flatten(0, 1), grids.true_QD)
-        queries = QueryRows(grids.query_BKD, query_Q, true, grids.comparator, each_own=True)
-        candidates = CandidateRows(grids.candidate_BCD, grids.comparator)
+        true = ExactTrue.from_pairs(grids.comparator, query_BKD.flatten(0, 1), true_QD)
+        queries = QueryRows(query_BKD, query_Q, true, grids.comparator, each_own=True)
+        candidates = CandidateRows(candidate_BCD, grids.comparator)
         block = Block(queries, candidates, own_Q, known, excluded, marks=marks)
-        backend = GpuBackend(Comparator("dot", False), grids.comparator, torch.device("cpu"), torch.float32, False)
+        backend = GpuBackend(Comparator("dot", False), grids.comparator, query_BKD.device, torch.float32, False)
         counted.append(backend.count(block).counts)
     for whole, halves in zip(*(of._parts for of in counted), strict=True):
         assert all(map(torch.equal, whole.columns, halves.columns))
     is_other = own_Q < 0
-    assert torch.equal(counted[0].raw.num_competitors_Q, 68 - (~is_other).long())
-    assert torch.equal(counted[0].known.num_competitors_Q, torch.full_like(own_Q, 2))
+    assert torch.equal(counted[0].raw.num_competitors_Q.cpu(), 68 - (~is_other).long())
+    assert torch.equal(counted[0].known.num_competitors_Q.cpu(), torch.full_like(own_Q, 2))
 
 
 def test_rows_that_a_probe_marks_often_are_screened_in_two_parts(
@@ -319,38 +326,45 @@ def sums_of_tensor_cores(x_QD: np.ndarray, y_CD: np.ndarray, bits: int = 24) -> 
 
 
 def differences(
-    comparator: ExactComparator, make: Callable[..., Tensor], shape: tuple[int, int, int], num_parts: int
+    device: str, comparator: ExactComparator, make: Callable[..., Tensor], shape: tuple[int, int, int], num_parts: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """How far scores of the screen are off, and how far they may be, as shares of the bound: (Q, C) each."""
-    grids = Grids(comparator, make, (1, *shape))
-    queries = ExactRows.from_prepared(comparator, grids.query_BKD, of_queries=True)
-    candidates = ExactRows.from_prepared(comparator, grids.candidate_BCD, of_queries=False)
-    score_Q, error_Q = comparator.scores_in_float64(grids.query_BKD[0], grids.true_QD)
-    count_3Q = torch.empty((3, shape[0]), dtype=torch.int32)
-    limits = device_exact.limits_of(queries, candidates, Target(score_Q, error_Q, grids.own_Q, grids.own_Q), count_3Q)
+    grids = Grids(comparator, make, (1, *shape), device)
+    query_BKD, candidate_BCD, true_QD, own_Q = grids.on_device()
+    queries = ExactRows.from_prepared(comparator, query_BKD, of_queries=True)
+    candidates = ExactRows.from_prepared(comparator, candidate_BCD, of_queries=False)
+    score_Q, error_Q = comparator.scores_in_float64(query_BKD[0], true_QD)
+    count_3Q = torch.empty((3, shape[0]), dtype=torch.int32, device=device)
+    limits = device_exact.limits_of(queries, candidates, Target(score_Q, error_Q, own_Q, own_Q), count_3Q)
     screen = device_exact.screen_of(queries, candidates, limits)
-    scale, apart_Q = float(screen.queries.scale * screen.candidates.scale), screen.error_2Q[num_parts - 1]
-    high_QD, low_QD = np.split(screen.queries.rows_ND.double().numpy(), 2, 1)
-    high_CD, low_CD = np.split(screen.candidates.rows_ND[: shape[1]].double().numpy(), 2, 1)
+    scale, apart_Q = float(screen.queries.scale * screen.candidates.scale), on_host(screen.error_2Q[num_parts - 1])
+    high_QD, low_QD = np.split(on_host(screen.queries.rows_ND), 2, 1)
+    high_CD, low_CD = np.split(on_host(screen.candidates.rows_ND[: shape[1]]), 2, 1)
     sums_QC = sums_of_tensor_cores(high_QD, high_CD)
     if num_parts == 2:
         sums_QC = sums_of_tensor_cores(
             np.concatenate([high_QD, low_QD, high_QD], 1), np.concatenate([high_CD, high_CD, low_CD], 1)
         )
-    gap_QC = np.float32(sums_QC) - screen.true_Q.numpy()[:, None]
-    exact_QC = queries.rows_BND[0].double().numpy() @ candidates.rows_BND[0].double().numpy().T
+    gap_QC = np.float32(sums_QC) - screen.true_Q.cpu().numpy()[:, None]
+    exact_QC = on_host(queries.rows_BND[0]) @ on_host(candidates.rows_BND[0]).T
     if candidates.constant_BN is not None:
-        gap_QC = gap_QC + np.float32(candidates.constant_BN[0].numpy() * scale)
-        exact_QC = exact_QC + candidates.constant_BN[0].numpy()
-    exact_QC = (exact_QC - limits.middle_Q.numpy()[:, None]) * scale
-    return np.abs(gap_QC - exact_QC), np.broadcast_to(apart_Q.double().numpy()[:, None], exact_QC.shape)
+        constant_C = on_host(candidates.constant_BN[0])
+        gap_QC = gap_QC + np.float32(constant_C * scale)
+        exact_QC = exact_QC + constant_C
+    exact_QC = (exact_QC - on_host(limits.middle_Q)[:, None]) * scale
+    return np.abs(gap_QC - exact_QC), np.broadcast_to(apart_Q[:, None], exact_QC.shape)
+
+
+def on_host(x: Tensor) -> np.ndarray:
+    """Return numbers in float64."""
+    return x.double().cpu().numpy()
 
 
 @pytest.mark.parametrize(("name", "bias", "make", "num_parts"), crossed(KINDS, MAKES, (1, 2), quick=2))
 def test_sums_cut_by_tensor_cores_are_within_the_bound(
     kernel_device: str, name: str, bias: bool, make: Callable[..., Tensor], num_parts: int
 ) -> None:
-    off_QC, bound_QC = differences(ExactComparator(name, bias), make, (40, 120, 33), num_parts)
+    off_QC, bound_QC = differences(kernel_device, ExactComparator(name, bias), make, (40, 120, 33), num_parts)
 
     assert (off_QC <= bound_QC).all()
 
@@ -358,7 +372,7 @@ def test_sums_cut_by_tensor_cores_are_within_the_bound(
 @pytest.mark.slow
 def test_the_bound_is_not_far_too_wide(kernel_device: str) -> None:
     """A thousand times wider would hold as well, and leave everything open."""
-    off_QC, bound_QC = differences(ExactComparator("dot"), normal, (100, 300, 100), 1)
+    off_QC, bound_QC = differences(kernel_device, ExactComparator("dot"), normal, (100, 300, 100), 1)
 
     assert off_QC.max() > bound_QC.max() / 50
 
