@@ -28,7 +28,7 @@ from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
 from pbgeval.storage.text import listed, one_line, read_small_text
-from pbgeval.storage.transfers import sent
+from pbgeval.storage.transfers import sent, sent_together
 
 # In what vectors are computed; those for exact ranks are then rounded to float32, once.
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "exact": torch.float64}
@@ -108,6 +108,11 @@ def relation_of_scorer(config: EvalConfig, scorer: Scorer, caller_settings: Call
     return Relation(relation, CandidatePolicy(config.candidates_of(schema)), torch.float64)
 
 
+def _sent(parameters: Parameters, dtype: torch.dtype, device: torch.device) -> Parameters:
+    values = sent_together(device, *(value.to(dtype) for value in parameters.values()))
+    return dict(zip(parameters, values, strict=True))
+
+
 def _relations(
     config: EvalConfig, parameters: Sequence[Mapping[Side, Parameters]], device: torch.device
 ) -> tuple[Relation, ...]:
@@ -122,9 +127,7 @@ def _relations(
                 name=schema.name,
                 operator=schema.operator,
                 parameters={
-                    side: OPERATORS[schema.operator].prepared(
-                        {name: sent(value.to(dtype), device) for name, value in of_side.items()}
-                    )
+                    side: OPERATORS[schema.operator].prepared(_sent(of_side, dtype, device))
                     for side, of_side in of_sides.items()
                 },
                 comparator=Comparator(config.comparator, config.bias),

@@ -45,6 +45,7 @@ class QueryRows:
     true: TrueScores | ExactTrue | None
     exact_comparator: ExactComparator | None = None
     each_own: bool = False  # whether each query has a row of its own, in order
+    sent_row_Q: Tensor | None = None  # `row_Q`, if it is on the device already
 
     @property
     def num_queries(self) -> int:
@@ -69,6 +70,8 @@ class QueryRows:
     @cached_property
     def row_on_device_Q(self) -> Tensor:
         device = self.rows_BKD.device
+        if self.sent_row_Q is not None:
+            return self.sent_row_Q
         return torch.arange(self.num_queries, device=device) if self.each_own else sent(self.row_Q, device)
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,10 +18,19 @@ from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring import device_exact, device_lists, device_scores
 from pbgeval.scoring.home import holds
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
-from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.transfers import sent, sent_together
 
 LARGEST_DOUBLED = 2.0**126  # a query of a distance is doubled
+
+
+@frozen(eq=False)
+class _Known:
+    """The column of each query's true entity, on the device, and the queries' known answers."""
+
+    own_Q: Tensor
+    places: tuple[Tensor, ...] = ()  # of `KnownOfQueries`
+    total: int = 0
 
 
 @frozen(eq=False)
@@ -78,12 +87,13 @@ class GpuBackend(TorchBackend):
         if scores_KC is None and self.comparator.multiplies and block.may_overflow:
             self._refuse_nan(block)
         query_KD, candidate_CD = block.queries.rows_BKD[0], block.candidates.rows_BCD[0]
-        own_Q = _own_among(block)
+        known = self._known(block.own_Q.where(_has_own(block), -1), block.known, block.queries.row_Q)
+        own_Q = known.own_Q
         targets = _targets(block.queries, true, own_Q)
         better_Q, tied_Q = device_scores.count(query_KD, block.candidates.columns, targets, self.comparator.term)
         counts = [count_Q.unsqueeze(0) for count_Q in (better_Q, tied_Q, _num_competing(block))]
         if block.known is not None:
-            counts.append(self._answers(block.queries, block.candidates, own_Q, block.known, block.queries.row_Q))
+            counts.append(self._answers(block.queries, block.candidates, known))
         read_P = query_KD.new_empty(0)
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
@@ -96,15 +106,13 @@ class GpuBackend(TorchBackend):
 
     def count_answers(
         self, queries: QueryRows, candidates: CandidateRows, own_Q: Tensor, answers: CellIndex, key_Q: Tensor
-    ) -> RankCounts:
-        return RankCounts(*self._answers(queries, candidates, sent(own_Q, self.device), answers, key_Q).long())
-
-    def _answers(
-        self, queries: QueryRows, candidates: CandidateRows, own_Q: Tensor, answers: CellIndex, key_Q: Tensor
     ) -> Tensor:
+        return self._answers(queries, candidates, self._known(own_Q, answers, key_Q))
+
+    def _answers(self, queries: QueryRows, candidates: CandidateRows, known: _Known) -> Tensor:
         """Return better, tied and competing of known answers, int32 (3, Q), as `count_answers` does."""
         count_3Q = torch.zeros((3, queries.num_queries), dtype=torch.int32, device=self.device)
-        self._add_answers(count_3Q, device_lists.ALL, queries, candidates, own_Q, answers, key_Q)
+        self._add_answers(count_3Q, device_lists.ALL, queries, candidates, known)
         return count_3Q
 
     def _add_answers(
@@ -113,12 +121,12 @@ class GpuBackend(TorchBackend):
         group: int,
         queries: QueryRows,
         candidates: CandidateRows,
-        own_Q: Tensor,
-        answers: CellIndex,
-        key_Q: Tensor,
+        known: _Known,
     ) -> None:
         """Add known answers to the counts of a group of cells."""
-        for cells in self._answers_of_queries(answers, key_Q):
+        own_Q = known.own_Q
+        for start in range(0, known.total, self.sizes.pairs):
+            cells = device_lists.KnownOfQueries(*known.places).cells(start, min(self.sizes.pairs, known.total - start))
             if isinstance(queries.true, TrueScores):
                 assert self.comparator.term is not None, "counted by tiles"
                 targets, hash_C = _targets(queries, queries.true, own_Q), candidates.hash_C
@@ -155,18 +163,16 @@ class GpuBackend(TorchBackend):
             except NotANumberError as error:
                 raise NotANumberError(error.row, start + error.column) from None
 
-    def _answers_of_queries(self, answers: CellIndex, key_Q: Tensor) -> Iterator[CellIndex]:
-        """Yield (query, column) of the known answers of each query's key, many at a time."""
-        if not answers[0].numel():
-            return
+    def _known(self, own_Q: Tensor, answers: CellIndex | None, key_Q: Tensor) -> _Known:
+        """Find the known answers of each query's key, and send them together with the column of its true entity."""
+        if answers is None or not answers[0].numel():
+            return _Known(sent(own_Q, self.device))
         key_P, keys = answers[0].numpy(), key_Q.numpy()
         first_Q, stop_Q = (np.searchsorted(key_P, keys, side) for side in ("left", "right"))
         end_Q = np.cumsum(stop_Q - first_Q)
-        total = int(end_Q[-1])
         places = torch.from_numpy(first_Q), torch.from_numpy(end_Q), answers[1].contiguous()
-        known = device_lists.KnownOfQueries(*sent_together(self.device, *places))
-        for start in range(0, total, self.sizes.pairs):
-            yield known.cells(start, min(self.sizes.pairs, total - start))
+        own_Q, *on_device = sent_together(self.device, own_Q, *places)
+        return _Known(own_Q, tuple(on_device), int(end_Q[-1]))
 
     # Exact ranks.
 
@@ -180,7 +186,8 @@ class GpuBackend(TorchBackend):
         """Count the candidates of a block, or those of its halves if too many cells stay open."""
         queries, candidates, marks = block.queries, block.candidates, block.marks
         hash_Q = row_hashes(true.rows_QD)
-        own_Q = block.own_on_device_Q if marks is None else hash_Q  # not read
+        known = _Known(hash_Q) if marks is not None else self._known(block.own_Q, block.known, queries.row_Q)
+        own_Q = known.own_Q  # not read where there are marks
         target = device_exact.Target(true.score_Q, true.error_Q, hash_Q, own_Q, marks)
         num_groups = 1 + (block.known is not None) if marks is None else marks.num_groups
         found = device_exact.count(queries.exact, candidates.exact, target, num_groups)
@@ -196,9 +203,7 @@ class GpuBackend(TorchBackend):
             excluded = block.excluded_on_device
             signs_P = signs_of(queries, candidates.rows_BCD, *excluded)
             device_lists.add_signs(count_NQ, excluded, signs_P, group, amount=-1, competing=-1)
-        if marks is None and block.known is not None:
-            answers = own_Q, block.known, queries.row_Q
-            self._add_answers(count_NQ, device_lists.KNOWN, queries, candidates, *answers)
+        self._add_answers(count_NQ, device_lists.KNOWN, queries, candidates, known)
         return QueryCounts.of_rows(count_NQ)
 
 
@@ -208,11 +213,6 @@ def _can_be_doubled(low: float, high: float) -> bool:
 
 def _targets(queries: QueryRows, true: TrueScores, own_Q: Tensor) -> device_scores.Targets:
     return device_scores.Targets(queries.row_on_device_Q, true.score_Q, true.kernel_Q, true.hash_Q, own_Q)
-
-
-def _own_among(block: Block) -> Tensor:
-    """Return the column of each query's true entity on the device, -1 where it is not in the block."""
-    return sent(block.own_Q.where(_has_own(block), -1), block.device)
 
 
 def _num_competing(block: Block) -> Tensor:

@@ -35,8 +35,8 @@ from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts
-from pbgeval.storage.rows import Rows
-from pbgeval.storage.transfers import sent
+from pbgeval.storage.rows import MemoryRows, Rows
+from pbgeval.storage.transfers import sent, sent_together
 
 # What the pooled AUC compares: cells (query, candidate) and their scores.
 
@@ -338,6 +338,8 @@ class QueryGroupState:
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # For a model that scores all entities of a query at once: which true scores are made, at first use by a block.
     _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
+    _every_true: TrueScores | ExactTrue | None = field(default=None, init=False)  # if made at once, by one worker
+    _every_row_Q: Tensor | None = field(default=None, init=False)  # the key of each query, on the device, if so
 
     def __attrs_post_init__(self) -> None:
         num_rows = 6 if self.in_time_Q is None else 9
@@ -365,14 +367,18 @@ class QueryGroupState:
             return self.result.pooled
         return self.result.scores if self.sample is None else None
 
-    def true(self, first: int, stop: int) -> TrueScores:
+    def true(self, first: int, stop: int) -> TrueScores | ExactTrue:
         """Return the true scores of consecutive queries."""
+        if self._every_true is not None:
+            return self._every_true.between(first, stop)
         if self._is_read_Q is not None and not self._is_read_Q[first:stop].all():
             first_key = int(self.queries.key_Q[first])
             prepared_KD = self.prepared.read(first_key, int(self.queries.key_Q[stop - 1]) + 1).to(self.device)
-            self._write_true_scores(prepared_KD, first_key, (first, stop))
+            row_Q = sent(torch.from_numpy(self.queries.key_Q[first:stop] - first_key), self.device)
+            self._write_true_scores(prepared_KD, row_Q, (first, stop))
             self._is_read_Q[first:stop] = True
-        return TrueScores.unpacked(sent(self.true_scores.read(first, stop), self.device))
+        kind = TrueScores if self.exact_comparator is None else ExactTrue
+        return kind.unpacked(sent(self.true_scores.read(first, stop), self.device))
 
     def prepared_queries(self, block: QueryBlock, device: torch.device) -> Tensor:
         """Return the prepared rows of a block's keys."""
@@ -382,20 +388,18 @@ class QueryGroupState:
         """Return a block's prepared queries and the true scores to compare candidates with."""
         query_KD = self.prepared_queries(block, self.device)
         row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key)
-        true: TrueScores | ExactTrue
-        if self.exact_comparator is None:
-            true = self.true(block.first, block.stop)
-        else:
-            true = ExactTrue.unpacked(sent(self.true_scores.read(block.first, block.stop), self.device))
-        return QueryRows(query_KD[None], row_Q, true, self.exact_comparator)
+        sent_Q = self._every_row_Q if row_Q.numel() == self.queries.num_queries else None
+        true = self.true(block.first, block.stop)
+        return QueryRows(query_KD[None], row_Q, true, self.exact_comparator, sent_row_Q=sent_Q)
 
     def true_values(self) -> Tensor:
         """Return every query's true score, computed like the competitors' scores in the pooled AUC."""
-        if self.exact_comparator is not None:
-            return ExactTrue.values_of(self.true_scores.read(0, self.queries.num_queries))
+        if self._every_true is not None:
+            return self._every_true.value_Q.float()
         for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
             self.true(block.first, block.stop)
-        return TrueScores.values_of(self.true_scores.read(0, self.queries.num_queries)).float()
+        kind = TrueScores if self.exact_comparator is None else ExactTrue
+        return kind.values_of(self.true_scores.read(0, self.queries.num_queries)).float()
 
     def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
         """Prepare rows of candidates; the error names an entity whose row cannot be prepared."""
@@ -464,31 +468,38 @@ class QueryGroupState:
             known_K = queries.known_K[first:stop]
             scorer = queries.query_group.scorers[schema]
             known_side = self.hidden.other
-            rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
+            first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
+            rel_K, row_Q = sent_together(
+                self.device,
+                torch.from_numpy(queries.rel_K[first:stop]),
+                torch.from_numpy(queries.key_Q[first_query:last_query] - first),
+            )
             time_K = None if queries.time_K is None else torch.from_numpy(queries.time_K[first:stop])
             with refused_by_name(self.source, scorer, known_side, partial(self._names_of, first)):
                 known_KD = self.source.vectors(scorer, known_side, known_K)
-                prepared_KD = queries.query_group.queries(schema, known_KD, rel_K, time_K)
+                prepared_KD = queries.query_group.queries(schema, known_KD, rel_K if scorer.dynamic else None, time_K)
             self.prepared.write(first, prepared_KD)
             if self._is_read_Q is None:
-                first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
-                self._write_true_scores(prepared_KD, first, (first_query, last_query))
+                self._write_true_scores(prepared_KD, row_Q, (first_query, last_query))
 
-    def _write_true_scores(self, prepared_KD: Tensor, first_key: int, query_range: tuple[int, int]) -> None:
+    def _write_true_scores(self, prepared_KD: Tensor, key_Q: Tensor, query_range: tuple[int, int]) -> None:
         queries, (first, last) = self.queries, query_range
         step = sizes_on(self.device).true_scores
         for at in range(first, last, step):
             until = min(at + step, last)
             true_Q = queries.true_Q[at:until]
-            row_Q = sent(torch.from_numpy(queries.key_Q[at:until] - first_key), prepared_KD.device)
+            row_Q = key_Q[at - first : until - first]
             true_QD = self.source.vectors(queries.query_group.scorer, self.hidden, true_Q, of_candidates=True)
             candidates_QD = self.prepared_candidates(true_QD, true_Q)
+            true: TrueScores | ExactTrue
             if self.exact_comparator is not None:
-                exact = ExactTrue.from_pairs(self.exact_comparator, prepared_KD, candidates_QD, row_Q)
-                self.true_scores.write(at, exact.packed())
-                continue
-            queries_QD = prepared_KD.index_select(0, row_Q)
-            true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.backend.pairs)
-            cells = np.arange(at, until), true_Q
-            refuse_nan_of_pairs(self.comparator, (queries_QD, candidates_QD), true.score_Q, cells, self.nan_score)
-            self.true_scores.write(at, true.packed())
+                true = ExactTrue.from_pairs(self.exact_comparator, prepared_KD, candidates_QD, row_Q)
+            else:
+                queries_QD = prepared_KD.index_select(0, row_Q)
+                true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.backend.pairs)
+                cells = np.arange(at, until), true_Q
+                refuse_nan_of_pairs(self.comparator, (queries_QD, candidates_QD), true.score_Q, cells, self.nan_score)
+            if isinstance(self.true_scores, MemoryRows) and until - at == queries.num_queries:
+                self._every_true, self._every_row_Q = true, row_Q
+            else:
+                self.true_scores.write(at, true.packed())

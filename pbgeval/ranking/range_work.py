@@ -30,6 +30,7 @@ class RangeWork:
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
     in_time: KnownAnswers | None  # what a time-aware filter leaves out, if it is read from blocks
+    answers_in_time: CellIndex | None  # the same, (key, column) in the range, if the backend counts answers
     runs: Sequence[CandidateRows]
     known_of: Sequence[KnownAnswers] | None  # in each run, by columns
     cells: CellSample  # whose scores are read from blocks, by query; some may not compete here
@@ -42,17 +43,21 @@ class RangeWork:
         entity_ids_C: np.ndarray,
         prepared_CD: Tensor,
         width: int,
-        known: KnownAnswers | None,
-        in_time: KnownAnswers | None,
+        filters: tuple[KnownAnswers | None, ...],
         cells: CellSample,
     ) -> RangeWork:
         """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
+        known, in_time, of_backend = filters
         candidates = CandidateRows(prepared_CD[None], state.exact_comparator)
         runs = [candidates.between(start, start + width) for start in range(0, len(entity_ids_C), width)]
         state.backend.prepare(runs)
         of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
         known_of = None if of_keys is None else known_by_run(of_keys, entity_ids_C, width)
-        return cls(state, queries, entity_ids_C, candidates, width, known, in_time, runs, known_of, cells)
+        answers = None
+        if of_backend is not None:
+            found = known_by_run(of_backend, entity_ids_C, entity_ids_C.size)[0]
+            answers = torch.from_numpy(found.key_P), torch.from_numpy(found.entity_id_P)
+        return cls(state, queries, entity_ids_C, candidates, width, known, in_time, answers, runs, known_of, cells)
 
     def entity_ids(self, run: int) -> np.ndarray:
         """Return the entity ids of a run's candidates."""

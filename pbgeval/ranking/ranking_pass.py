@@ -31,7 +31,7 @@ from pbgeval.ranking.counting import (
 )
 from pbgeval.ranking.exact import UndecidedCells
 from pbgeval.ranking.groups import refuse_nan_of_pairs
-from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
+from pbgeval.ranking.known_answers import KnownAnswers, positions
 from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, ScoreCollector
@@ -122,6 +122,7 @@ def _rank_range(
     cells = (state.sample.cells if state.sample else NOTHING_SAMPLED).within(first_id, stop)
     # A model may need as long for a few pairs as for a block, so its blocks also supply these scores.
     in_time_of_blocks = in_time if isinstance(state.comparator, ScorerComparator) else None
+    answers_in_time = in_time if state.backend.counts_answers else None
     for relation, rows in rows_by_relation.items():
         if not rows.size:
             continue
@@ -132,13 +133,12 @@ def _rank_range(
         width = state.backend.candidates_per_block(
             rows.size, prepared_CD.shape[1], num_parts, with_loss=state.loss is not None
         )
-        work = RangeWork.cut(state, queries, first_id + rows, relation_CD, width, known, in_time_of_blocks, cells)
+        filters = known, in_time_of_blocks, answers_in_time
+        work = RangeWork.cut(state, queries, first_id + rows, relation_CD, width, filters, cells)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work, home), tasks), strict=True):
             home.bring(partial(state.add, block), counts.rows())
-        if in_time is not None and state.backend.counts_answers:
-            _count_answers_in_time(work, in_time, home)
-    if in_time is not None and in_time_of_blocks is None and not state.backend.counts_answers:
+    if in_time is not None and in_time_of_blocks is None and answers_in_time is None:
         count_in_time(state, table, first_id, in_time, threads)
 
 
@@ -166,20 +166,6 @@ def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, enti
 
 
 # A block of queries and some runs of candidates -> counts, and the scores that are requested.
-
-
-def _count_answers_in_time(work: RangeWork, in_time: KnownAnswers, home: Home) -> None:
-    """Count what the time-aware filter removes, where the backend finds it among prepared candidates."""
-    state, ids_C = work.state, work.entity_ids_C
-    assert state.in_time_Q is not None, "there is such a filter"
-    in_time = known_by_run(in_time, ids_C, ids_C.size)[0]
-    answers = torch.from_numpy(in_time.key_P), torch.from_numpy(in_time.entity_id_P)
-    for block in work.queries if answers[0].numel() else ():
-        queries = slice(block.first, block.stop)
-        own_Q, key_Q = positions(ids_C, state.queries.true_Q[queries]), state.in_time_Q[queries]
-        indices = torch.from_numpy(own_Q), answers, torch.from_numpy(key_Q)
-        counts = state.backend.count_answers(state.query_rows(block), work.candidates, *indices)
-        home.bring(partial(state.add_in_time, block), torch.stack(counts.columns))
 
 
 def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> QueryCounts:
@@ -220,6 +206,10 @@ def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> Query
             _hand_over(work, block, run, request, counted.scores_KC, counted.true_Q)
     if undecided is not None and undecided.has_cells:
         found.append(undecided.decide())
+    if work.answers_in_time is not None and state.in_time_Q is not None:  # a GPU's tasks are of all runs
+        key_Q = torch.from_numpy(state.in_time_Q[block.first : block.stop])
+        counts_3Q = state.backend.count_answers(queries, work.candidates, own_Q, work.answers_in_time, key_Q)
+        home.bring(partial(state.add_in_time, block), counts_3Q)
     return reduce(add, found)
 
 

@@ -136,8 +136,8 @@ class TorchBackend:
 
     def count_answers(
         self, queries: QueryRows, candidates: CandidateRows, own_Q: Tensor, answers: CellIndex, key_Q: Tensor
-    ) -> RankCounts:
-        """Count the known answers among candidates, which have been counted, but for true entities.
+    ) -> Tensor:
+        """Return better, tied and competing (3, Q) of known answers that have been counted, but for true entities.
 
         Args:
             queries: whose true entities answers are compared with.

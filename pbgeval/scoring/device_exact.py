@@ -129,10 +129,9 @@ class ExactRows:
     @functools.cached_property
     def transposed_DC(self) -> Tensor:
         """Candidates as columns, with zeros up to multiples of 16 columns and, in each grid, of 16 candidates."""
-        num_grids, num_rows, width = self.rows_BND.shape
-        transposed_DBN = self.rows_BND.new_zeros((padded(width), num_grids, padded(num_rows)))
-        transposed_DBN[:width, :, :num_rows] = self.rows_BND.permute(2, 0, 1)
-        return transposed_DBN.flatten(1)
+        _, num_rows, width = self.rows_BND.shape
+        added = 0, -num_rows % ALIGNMENT, 0, 0, 0, -width % ALIGNMENT
+        return F.pad(self.rows_BND.permute(2, 0, 1), added).contiguous().flatten(1)
 
     @functools.cached_property
     def half(self) -> HalfRows:

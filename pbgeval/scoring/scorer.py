@@ -92,7 +92,8 @@ class RelationScorer:
         if rel_E is not None:
             rel_E = sent(rel_E, x_ED.device)
         transformed_ED = operator.apply(self.parameters.get(side, {}), x_ED, rel_E)
-        return transformed_ED if self.operator == "none" else check_finite(transformed_ED)
+        # Exact ranks check rows when they have rounded them.
+        return transformed_ED if self.operator == "none" or self.exact_comparator else check_finite(transformed_ED)
 
 
 EdgeScorer = RelationScorer | ScorerRelation  # what passes know of a relation

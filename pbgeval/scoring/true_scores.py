@@ -56,6 +56,15 @@ class TrueScores:
         """Return `kernel_Q` of what `packed` made."""
         return rows_QD[:, 1]
 
+    @property
+    def value_Q(self) -> Tensor:
+        """The score that the pooled AUC compares."""
+        return self.kernel_Q
+
+    def between(self, first: int, stop: int) -> TrueScores:
+        """Return those of consecutive queries."""
+        return TrueScores(self.score_Q[first:stop], self.kernel_Q[first:stop], self.hash_Q[first:stop])
+
     def compare(self, query_P: Tensor, score_P: Tensor, is_duplicate_P: Tensor) -> tuple[Tensor, Tensor]:
         """Tell whether candidates are better than the true entities of their queries, and whether they tie, bool (P,).
 
@@ -104,6 +113,10 @@ class ExactTrue:
     def values_of(cls, rows_QD: Tensor) -> Tensor:
         """Return `value_Q` of what `packed` made."""
         return rows_QD[:, -cls.EXTRA_COLUMNS]
+
+    def between(self, first: int, stop: int) -> ExactTrue:
+        """Return those of consecutive queries."""
+        return ExactTrue(*(of[first:stop] for of in (self.rows_QD, self.value_Q, self.score_Q, self.error_Q)))
 
 
 # Prepared rows -> hashes of their values, and the candidates with exactly the vector of a query's true entity.

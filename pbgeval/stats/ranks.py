@@ -162,6 +162,7 @@ class QueryCounts:
     raw: RankCounts  # all competitors
     known: RankCounts  # the known answers among them, which do not compete in filtered figures
     in_time: RankCounts | None = None  # those that do not compete in time-aware ones; None: not counted
+    _rows_NQ: Tensor | None = field(default=None, kw_only=True)  # of which `of_rows` made these
 
     @property
     def filtered(self) -> RankCounts:
@@ -176,13 +177,16 @@ class QueryCounts:
     @classmethod
     def of_rows(cls, counts_NQ: Tensor) -> QueryCounts:
         """Read better, tied and competing of all competitors, of the known ones and, if counted, of those in time."""
-        if len(counts_NQ) == 3:
-            return cls.unfiltered(RankCounts(*counts_NQ))
         columns = counts_NQ.unbind()
-        return cls(*(RankCounts(*columns[first : first + 3]) for first in range(0, len(columns), 3)))
+        if len(columns) == 3:
+            return cls.unfiltered(RankCounts(*columns))
+        parts = (RankCounts(*columns[first : first + 3]) for first in range(0, len(columns), 3))
+        return cls(*parts, rows_NQ=counts_NQ)
 
     def rows(self, *, filtered: bool = True) -> Tensor:
         """Return what `of_rows` reads; of all competitors alone unless `filtered`."""
+        if filtered and self._rows_NQ is not None:
+            return self._rows_NQ
         parts = self._parts if filtered else [self.raw]
         return torch.stack([column_Q for part in parts for column_Q in part.columns])
 

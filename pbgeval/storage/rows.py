@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import define, frozen
 from torch import Tensor
 
 from pbgeval.storage.transfers import sent
@@ -15,15 +15,22 @@ from pbgeval.storage.writing import ScratchFolder, write_all
 _NUMPY: dict[torch.dtype, np.dtype] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 
 
-@frozen(eq=False)
+@define(eq=False)
 class MemoryRows:
-    """Rows in this process's memory, or in that of its GPU: the rows that it returns are there."""
+    """Rows in this process's memory, or in that of its GPU: the rows that it returns are there.
+
+    All of them, written at once, are kept as they are: they must not be changed later.
+    """
 
     _rows_ND: Tensor
 
     def write(self, start: int, rows_ND: Tensor) -> None:
         """Store consecutive rows, from row `start` on."""
-        self._rows_ND[start : start + rows_ND.shape[0]] = rows_ND
+        kinds = ((of.shape, of.stride(), of.dtype, of.device) for of in (self._rows_ND, rows_ND))
+        if len({*kinds}) == 1:
+            self._rows_ND = rows_ND
+        else:
+            self._rows_ND[start : start + rows_ND.shape[0]] = rows_ND
 
     def read(self, start: int, stop: int) -> Tensor:
         """Return rows start to stop (exclusive)."""

@@ -19,10 +19,12 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
 
 
 def sent_together(device: torch.device, *values: Tensor) -> Sequence[Tensor]:
-    """Return tensors of one column and one type on a device, by one copy to a GPU."""
-    if device.type != "cuda" or values[0].device.type == "cuda":
+    """Return tensors of one type on a device, by one copy to a GPU."""
+    if not values or device.type != "cuda" or values[0].device.type == "cuda":
         return [value.to(device) for value in values]
-    return torch.split(sent(torch.cat(values), device), [value.numel() for value in values])
+    packed = sent(torch.cat([value.flatten() for value in values]), device)
+    parts = torch.split(packed, [value.numel() for value in values])
+    return [part.view(value.shape) for part, value in zip(parts, values, strict=True)]
 
 
 def on_the_host(values: Sequence[Tensor]) -> list[Tensor]:
