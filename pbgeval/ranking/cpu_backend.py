@@ -59,7 +59,7 @@ class CpuBackend(TorchBackend):
         is_product = comparator.is_inner_product and dtype is torch.float32
         counts_products = (
             not keeps_scores
-            and (is_product if exact_comparator is None else exact_comparator.is_product)
+            and (is_product if exact_comparator is None else exact_comparator.is_clamped_product)
             and count_block.is_worth_compiling(num_cells, JIT_MIN_CELLS)
             and cpu_counting.product_is_callable()
         )
@@ -193,6 +193,7 @@ class CpuBackend(TorchBackend):
             torch.full_like(true.error_Q, torch.inf) if is_left_open else true.error_Q,
             of_squares=comparator.is_distance,
             share=relative_error(block.candidates.rows_BCD.shape[2]),
+            end=comparator.end,
             max_open=max_open,
             max_tied=max_tied,
         )
@@ -201,7 +202,7 @@ class CpuBackend(TorchBackend):
         counts, cells, _ = cpu_counting.count(
             operands.queries.factors_ND[0],
             operands.candidates.factors_ND[0],
-            limits((offset_K, error_K), true, queries.row_Q, queries.rows_BKD.dtype),
+            limits((offset_K, error_K), true, queries.row_Q, queries.rows_BKD.dtype, comparator.end),
             (queries.row_Q, block.own_Q),
             block.known,
             between=between,

@@ -103,6 +103,7 @@ class Between:
     error_Q: Tensor  # how far these may be off; infinity: all cells of the query stay open
     of_squares: bool  # whether scores are squared distances, else they are inner products
     share: float  # of the terms' magnitudes: a score in float64 is not farther from the exact one
+    end: float  # products beyond it are clamped; infinity: none are
     max_open: int  # so many cells that stay open are listed
     max_tied: int = 1 << 62  # if about so many are between limits, the loop gives up
     numbers: np.ndarray = field(init=False)  # cells that stayed open, that were decided, `max_tied`
@@ -122,14 +123,14 @@ class Between:
         return (
             *(of.contiguous().numpy() for of in (self.query_KD, self.candidate_CD)),
             tuple(of.contiguous().numpy() for of in true),
-            (self.of_squares, self.candidate_CD.shape[1], self.share),
+            (self.of_squares, self.candidate_CD.shape[1], self.share, self.end),
             (*np.empty((2, self.max_open), np.int64), self.numbers),
         )
 
 
 def _nothing_between() -> Between:
     none_KD, none_Q = torch.empty((0, 0)), torch.empty(0, dtype=torch.float64)
-    return Between(none_KD, none_KD, none_KD, none_Q, none_Q, of_squares=False, share=0.0, max_open=0)
+    return Between(none_KD, none_KD, none_KD, none_Q, none_Q, of_squares=False, share=0.0, end=np.inf, max_open=0)
 
 
 def count(

@@ -44,7 +44,7 @@ OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "translation": (TRANSLATION, ("translation",)),
     "complex_diagonal": (COMPLEX, ("real", "imag")),
 }
-EXACT_COMPARATORS = ("dot", "cos", "l2", "squared_l2")  # that the loop for exact ranks supports
+EXACT_COMPARATORS = ("dot", "cos", "l2", "squared_l2", "clamped_dot")  # that the loop for exact ranks supports
 OPEN_PER_QUERY = 1  # cells that may stay open in float64, on average; does not change the results
 Arrays = tuple[Any, ...]  # arguments of the loop
 
@@ -208,7 +208,8 @@ class ExactChunks:
         listed = {side: np.empty((2, max_open), np.int64) for side in ENDS}
         num_open = np.zeros((2, 3), np.int64)  # by side: cells that stay open, cells that were decided; the last unused
         form = DISTANCE if is_distance else COS if self.exact_comparator.name == "cos" else DOT
-        bounds = *product_error(sizes.dimension, torch.float32), relative_error(width), grid_bits(width)
+        share, end = relative_error(width), self.exact_comparator.end
+        bounds = *product_error(sizes.dimension, torch.float32), share, end, grid_bits(width)
         with routine.one_thread():
             total = count_gathered_exactly(
                 sizes.multiplications(routine),

@@ -233,12 +233,30 @@ def squared_distance(x_D: Compiled, y_D: Compiled, width: Compiled) -> Compiled:
 
 
 @inner_loop()
-def score_of_pair(x_D: Compiled, y_D: Compiled, width: Compiled, of_squares: Compiled) -> Compiled:
-    """Return a score in float64 of the first columns of two rows, and the sum of the magnitudes of its terms."""
+def score_of_pair(x_D: Compiled, y_D: Compiled, kind: Compiled) -> Compiled:
+    """Return a score in float64 of two rows, and how far it may be off.
+
+    Args:
+        x_D: prepared query.
+        y_D: prepared candidate.
+        kind: whether scores are squared distances; of how many columns; the share of the terms' magnitudes that a score
+            may be off; and the end at which scores are clamped, or infinity.
+    """
+    of_squares, width, share, end = kind
     if of_squares:
         square = squared_distance(x_D, y_D, width)
-        return -square, square
-    return dot_product(x_D, y_D, width)
+        return -square, share * square
+    score, magnitude = dot_product(x_D, y_D, width)
+    error = share * magnitude
+    if abs(score) - error > end * (1 + 2.0**-40):  # as `exact` clamps
+        error = 0.0
+    return clamped(score, end), error
+
+
+@inner_loop()
+def clamped(score: Compiled, end: Compiled) -> Compiled:
+    """Return a score, or the end that it is beyond."""
+    return min(max(score, -end), end)
 
 
 @inner_loop()
@@ -288,8 +306,7 @@ def decide_row(
         excluded_P: candidates that do not compete.
         known_P: its known answers.
         num_tied: how many are open.
-        kind: whether scores are squared distances; of how many columns; and the share of the terms' magnitudes that a
-            score may be off.
+        kind: see `score_of_pair`.
         counts_6Q: see `count_row`.
         open_cells: room for (query, column) of what stays open, and ties until it is decided; and three numbers: how
             many stay open, of which no more than there is room for are written, how many were decided, and how many
@@ -297,7 +314,6 @@ def decide_row(
     """
     query_D, candidate_KD = rows
     true_D, true_score, true_error = true
-    of_squares, width, share = kind
     open_query_P, open_column_P, numbers = open_cells
     column = 0
     while num_tied > 0 and column < scores_C.size:
@@ -309,8 +325,8 @@ def decide_row(
         if limits[1] <= scores_C[column] <= limits[0] and number != own and not is_listed(number, excluded_P):
             num_tied -= 1
             candidate_D = candidate_KD[number]
-            score, magnitude = score_of_pair(query_D, candidate_D, width, of_squares)
-            bound = (share * magnitude + true_error) * (1 + 1e-9)
+            score, error = score_of_pair(query_D, candidate_D, kind)
+            bound = (error + true_error) * (1 + 1e-9)
             is_better, is_worse = score - true_score > bound, true_score - score > bound
             if is_better or is_worse:
                 is_known = np.int64(is_listed(number, known_P))
@@ -775,7 +791,7 @@ def count_side_exactly(
         prepared_KD: prepared rows, those of the queries' true entities first.
         first: where candidates begin among these.
         bounds: the form of the scores, how many columns vectors have, how far a product in float32 may be off
-            (`fast_products.product_error`), what `decide_row` calls `share`, and the bits of a grid.
+            (`fast_products.product_error`), the share and the end of `score_of_pair`, and the bits of a grid.
         scores_P: room for the scores of a chunk.
         chunk: its number.
         side: of the queries, as `cpu_lists.ExactChunks` lays it out.
@@ -787,8 +803,9 @@ def count_side_exactly(
     excluded_start_Q, excluded_P = excluded
     known_start_Q, known_P, known_score_P = known
     sampled_start_Q, sampled_P, sampled_value_P = sampled
-    form, width, relative, flushed, share, bits = bounds
+    form, width, relative, flushed, share, end, bits = bounds
     of_squares = form == DISTANCE
+    kind = of_squares, width, share, end
     dimension, candidate_KD = query_KD.shape[1], prepared_KD[first:]
     product_of_chunk(multiplication, query_KD.ctypes.data, candidate_KD.ctypes.data, dimension, scores_P.ctypes.data)
     largest_square, total = np.float64(0), np.float64(0)
@@ -800,11 +817,13 @@ def count_side_exactly(
         true_D, own, length = prepared_KD[row], row - first, math.sqrt(squared_length(query_D, width))
         middle = dot_product(query_D, true_D, dimension)[0] if first else np.float64(scores_C[row])
         total += middle + constant_Q[row]
+        middle = clamped(middle, end)  # which brings it no farther from the true score
         # Half of a candidate's square is added under a distance, and was rounded before; the other half allows for it.
         magnitude = length * longest + (largest_square if of_squares else 0.0)
         # Neither the true score nor a candidate's is off by more; the rest allows for rounding the limits.
         gap = 2 * (magnitude * relative + flushed * (1 + length + longest)) + abs(middle) * 2.0**-22
-        limits = np.float32(middle + gap * (1 + 2.0**-20)), np.float32(middle - gap * (1 + 2.0**-20))
+        high, low = middle + gap * (1 + 2.0**-20), middle - gap * (1 + 2.0**-20)
+        limits = np.float32(high if high < end else np.inf), np.float32(low if low > -end else -np.inf)
         excluded_here_P = excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]]
         known_here_P = known_P[known_start_Q[query] : known_start_Q[query + 1]]
         known_score_here_P = known_score_P[known_start_Q[query] : known_start_Q[query + 1]]
@@ -814,16 +833,17 @@ def count_side_exactly(
         )  # fmt: skip
         total += sum_of_scores
         if tied:
-            true_score, true_magnitude = score_of_pair(query_D, true_D, width, of_squares)
+            true_score, true_error = score_of_pair(query_D, true_D, kind)
             decide_row(
-                (query_D, candidate_KD), (true_D, true_score, share * true_magnitude), scores_C, 0, query, limits, own,
-                excluded_here_P, known_here_P, tied, (of_squares, width, share), counts_6Q, open_cells,
+                (query_D, candidate_KD), (true_D, true_score, true_error), scores_C, 0, query, limits, own,
+                excluded_here_P, known_here_P, tied, kind, counts_6Q, open_cells,
             )  # fmt: skip
         if true_is_read_Q[query]:
-            true_Q[query] = value_on_grids(query_D, true_D, width, bits, of_squares) + constant_Q[row]
+            true_Q[query] = clamped(value_on_grids(query_D, true_D, width, bits, of_squares), end) + constant_Q[row]
         for at in range(sampled_start_Q[query], sampled_start_Q[query + 1]):
             candidate_D = candidate_KD[sampled_P[at]]
-            sampled_value_P[at] = value_on_grids(query_D, candidate_D, width, bits, of_squares) + constant_Q[row]
+            value = clamped(value_on_grids(query_D, candidate_D, width, bits, of_squares), end)
+            sampled_value_P[at] = value + constant_Q[row]
     return total
 
 

@@ -26,7 +26,11 @@ from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 
 def limits(
-    offset_and_error_K: tuple[Tensor, Tensor], true: ExactTrue, row_Q: Tensor, dtype: torch.dtype
+    offset_and_error_K: tuple[Tensor, Tensor],
+    true: ExactTrue,
+    row_Q: Tensor,
+    dtype: torch.dtype,
+    end: float = torch.inf,
 ) -> tuple[Tensor, Tensor]:
     """Return the scores above which a candidate is better and below which it is worse, in the scores' type.
 
@@ -35,12 +39,15 @@ def limits(
         true: true scores to compare candidates with.
         row_Q: row of each query.
         dtype: of the block's scores.
+        end: scores beyond it, or below its negative, tie, though they are not clamped.
     """
     offset_K, error_K = offset_and_error_K
     middle_Q = true.score_Q + offset_K[row_Q]
     # The last term covers the rounding errors of these lines.
     width_Q = (true.error_Q + error_K[row_Q]) * (1 + 2.0**-40) + middle_Q.abs() * 2.0**-50
-    return _rounded(middle_Q + width_Q, dtype, torch.inf), _rounded(middle_Q - width_Q, dtype, -torch.inf)
+    high_Q, low_Q = middle_Q + width_Q, middle_Q - width_Q
+    high_Q, low_Q = high_Q.masked_fill_(high_Q >= end, torch.inf), low_Q.masked_fill_(low_Q <= -end, -torch.inf)
+    return _rounded(high_Q, dtype, torch.inf), _rounded(low_Q, dtype, -torch.inf)
 
 
 def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:

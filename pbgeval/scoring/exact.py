@@ -18,6 +18,7 @@ with each other (the pooled AUC) have it.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -241,9 +242,19 @@ class ExactComparator:
         return self.name == "clamped_dot"
 
     @property
+    def end(self) -> float:
+        """Products beyond it, or below its negative, tie; infinity: they are not clamped."""
+        return CLAMP if self.clamps else math.inf
+
+    @property
+    def is_clamped_product(self) -> bool:
+        """Whether scores are products or squares, clamped or not, and nothing else: what compiled loops know."""
+        return not (self.has_root or self.adds_magnitudes or (self.clamps and self.bias))
+
+    @property
     def is_product(self) -> bool:
-        """Whether scores are products or squares and nothing else: what loops and a GPU's kernels know."""
-        return not (self.has_root or self.adds_magnitudes or self.clamps)
+        """Whether they are that and not clamped: what a GPU's kernels know."""
+        return self.is_clamped_product and not self.clamps
 
     @property
     def adds_bias(self) -> bool:

@@ -20,7 +20,7 @@ from pbgeval.ranking import auc_sampling, cpu_backend, cpu_counting, cpu_lists, 
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.query_group_state import ScoreCollector
-from pbgeval.scoring import block_sizes
+from pbgeval.scoring import block_sizes, comparators, exact, fast_products
 from pbgeval.worker import sweep
 from tests.examples import crossed
 from tests.kit.case import TinyCase
@@ -54,6 +54,7 @@ SETTINGS_OF_CHUNKS = {  # and whether the loop gathers the lists
     "scaled": (("max_norm=1.5", *FILTERED), False),
     "scaled distances": (("max_norm=1.5", "comparator=squared_l2", "num_batch_negs=0"), False),
     "biased distances": (("bias=True", "comparator=squared_l2"), False),
+    "clamped": (("comparator=clamped_dot", *FILTERED), False),
     "constrained": (SETTINGS["by relation"], None),
     "a loss": (("compute_loss=True",), False),
 }
@@ -64,6 +65,8 @@ def write_case(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
     """Write a graph with duplicates, whose AUC needs a sample of scores."""
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
+    for module in (comparators, exact, fast_products):
+        monkeypatch.setattr(module, "CLAMP", 0.5)  # many scores lie beyond it
     monkeypatch.setattr(block_sizes.CPU, "queries", 7)
     monkeypatch.setattr(block_sizes.CPU, "list_cells", 500)
     case = TinyCase.write(folder, partition_sizes=(33, 30), edges_per_bucket=12, **settings)
@@ -126,7 +129,9 @@ def test_the_loop_gives_the_figures_of_the_general_path(
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     ("settings", "in_bfloat16", "comparator", "candidates"),
-    crossed(EXACT_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=6, thorough=2),
+    crossed(
+        EXACT_SETTINGS, ["dot", "cos", "l2", "squared_l2", "clamped_dot"], ["all", "partition"], quick=6, thorough=2
+    ),
 )
 def test_exact_ranks_are_those_of_the_general_path(
     case: TinyCase,

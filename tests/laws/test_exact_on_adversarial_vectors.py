@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from pbgeval.ranking import auc_sampling, cpu_lists
+from pbgeval.ranking import auc_sampling, cpu_counting, cpu_lists
 from tests import exact_reference
 from tests.kit.graphs import (
     COMPARATORS,
@@ -152,24 +152,28 @@ def test_where_all_vectors_are_equal_all_candidates_tie(comparator: str) -> None
     assert num_counted(graph_of(number, [normal(random.Random(0))] * 12), "all") == 2 * NUM_EDGES
 
 
-GATHERED = (("cos", "none"), ("cos", "complex_diagonal"), ("l2", "diagonal"), ("squared_l2", "translation"))
+COUNTED_BY_A_LOOP = (
+    *(("cos", "none", "sampled"), ("cos", "complex_diagonal", "sampled"), ("l2", "diagonal", "sampled")),
+    ("squared_l2", "translation", "sampled"),
+    *(("clamped_dot", "none", policy) for policy in POLICIES),
+    ("clamped_dot", "diagonal", "sampled"),
+)
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("model", GATHERED, ids="-".join)
-def test_no_query_of_lists_that_a_loop_gathers_is_ranked_wrongly(
-    model: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("model", COUNTED_BY_A_LOOP, ids="-".join)
+def test_no_query_that_a_loop_counts_is_ranked_wrongly(
+    model: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else all scores are wanted
     monkeypatch.setattr(cpu_lists, "OPEN_PER_QUERY", 1000)
-    comparator, operator = model
+    comparator, operator, policy = model
+    owner, name = (cpu_lists.ExactChunks, "found") if policy == "sampled" else (cpu_counting, "count")
 
     with (
         loops_used(True),
-        mock.patch.object(
-            cpu_lists.ExactChunks, "found", autospec=True, side_effect=cpu_lists.ExactChunks.found
-        ) as found,
+        mock.patch.object(owner, name, autospec=True, side_effect=getattr(owner, name)) as called,
     ):
-        assert num_counted(graph_of(MODELS.index((comparator, False, operator))), "sampled") == 2 * NUM_EDGES
+        assert num_counted(graph_of(MODELS.index((comparator, False, operator))), policy) == 2 * NUM_EDGES
 
-    assert found.call_count
+    assert called.call_count

@@ -69,9 +69,8 @@ def all_open(drawn: dict[str, Any], room: int) -> cpu_counting.Between:
     query_KD, candidate_CD, num_queries = drawn["query_KD"], drawn["candidate_CD"], drawn["row_Q"].size
     nan_QD = torch.full((num_queries, query_KD.shape[1]), torch.nan)
     zero_Q = torch.zeros(num_queries, dtype=torch.float64)
-    return cpu_counting.Between(
-        query_KD, candidate_CD, nan_QD, zero_Q, zero_Q + torch.inf, of_squares=False, share=0.0, max_open=room
-    )
+    known = query_KD, candidate_CD, nan_QD, zero_Q, zero_Q + torch.inf
+    return cpu_counting.Between(*known, of_squares=False, share=0.0, end=torch.inf, max_open=room)
 
 
 shapes = st.fixed_dictionaries(

@@ -47,6 +47,7 @@ SLOW = "exact ranks in sampled lists take 1.5 to 6 times as long on a CPU with"
         ({"comparator": "complex_l1"}, "float32", "comparator 'complex_l1', only for dot, "),
         ({"comparator": "l1"}, "float32", f"{SLOW} comparator 'l1'"),
         ({"comparator": "l1", "candidates": "all", "relations": [TRANSLATES]}, "exact", None),
+        ({"comparator": "clamped_dot", "dynamic_relations": True}, "exact", None),
         ({"comparator": "clamped_dot", "bias": True, "candidates": "partition"}, "exact", None),
         ({"relations": [LINKS, ROTATES]}, "float32", "operator 'rotate', only for none, "),
         ({"pbg_semantics": True}, "float32", "torchbiggraph_eval compares rounded scores"),
