@@ -257,9 +257,35 @@ class Curves:
         return is_ahead and ends[1] >= 2 * ends[0]
 
     @property
+    def hardly_generalizes(self) -> bool:
+        """Whether held-out edges were never twice as good as by chance, and training edges are far ahead of them."""
+        lists, best = self.last.lists, self.best
+        if self.metric != "mrr" or lists is None or best is None or best.after is None:
+            return False
+        return self.fits_training_edges_far_better and best.after < 2 * lists.mrr_by_chance
+
+    @property
     def visits_lose(self) -> bool:
         """Whether held-out edges got worse in the visits of the last pass."""
         return self._sign * (self.last.gap or 0.0) < 0
+
+    @property
+    def cost_of_visits(self) -> float | None:
+        """How much worse held-out edges got in the visits of the last pass; None: not beyond the error."""
+        gap = self.last.gap
+        if gap is None or not Change(gap, self.last.gap_error, _MANY).exceeds(0.0, ERROR_RATE / 2, -self._sign):
+            return None
+        return abs(gap)
+
+    @property
+    def given_back(self) -> float | None:
+        """How much better held-out edges got since the visits before those of the last pass; None: not known."""
+        at, since = self.passes.index(self.last), []
+        for of in self.teeth.values():
+            earlier = max((number for number in of if number < at), default=None)
+            if at in of and earlier is not None:
+                since.append((of[at].num_queries, self._sign * (of[at].before - of[earlier].after)))
+        return _mean(since)
 
     @property
     def _sign(self) -> int:

@@ -40,13 +40,23 @@ _OF_LOSSES: Mapping[Verdict, str] = {  # where held-out edges get worse in a vis
 
 def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says about training edges and about buckets, in words."""
-    verdicts = {**_VERDICTS, **(_OF_LOSSES if curves.visits_lose else {})}
-    return [
-        *_about_training_edges(curves),
-        "With one bucket there is no verdict about buckets."
-        if curves.has_one_bucket
-        else verdicts[curves.last.verdict],
-    ]
+    return [*_about_training_edges(curves), _about_buckets(curves)]
+
+
+def _about_buckets(curves: Curves) -> str:
+    """Return whether the model overfits to buckets, and what a visit costs where it loses beyond the error."""
+    if curves.has_one_bucket:
+        return "With one bucket there is no verdict about buckets."
+    last, cost, back = curves.last, curves.cost_of_visits, curves.given_back
+    if last.verdict == "no_bucket_overfitting" and cost is not None and back is not None:
+        decimals = _decimals([last.gap_error or 0.0])
+        told = (
+            f"a visit costs its bucket's held-out edges {rounded(cost, decimals)} in {TRAINING_METRICS[curves.metric]}"
+        )
+        if back > 0:
+            return f"No bucket overfitting, but {told}; visits to other buckets give {rounded(back, decimals)} back."
+        return f"No bucket overfitting, but {told}, and visits to other buckets give nothing back."
+    return {**_VERDICTS, **(_OF_LOSSES if curves.visits_lose else {})}[last.verdict]
 
 
 def _about_training_edges(curves: Curves) -> list[str]:
@@ -56,39 +66,55 @@ def _about_training_edges(curves: Curves) -> list[str]:
         return [
             f"Overfitting to training edges: not known, as no epoch has the {metric} of held-out edges of all buckets."
         ]
-    since = (
-        f"since epoch {_pass_name(best)}, {metric} of training edges went from {_fixed(best.training)} to "
+    doubt, epoch = curves.fits_training_edges_far_better, f"epoch {_pass_name(best)}"
+    changes = (
+        f"{metric} of training edges went from {_fixed(best.training)} to "
         f"{_fixed(last.training)} and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
     )
     if curves.overfits:
-        found = f"Overfitting to training edges: {since}. Stop, and use the model of epoch {_pass_name(best)}."
+        found = f"Overfitting to training edges: since {epoch}, {changes}. Stop, and use the model of {epoch}."
     elif last.training is None or curves.training_improved is None:
         found = "Overfitting to training edges: not known, as training edges were not ranked."
     elif not curves.fall:
-        doubt = curves.fits_training_edges_far_better
-        how = "are at their best" if best is last else f"are as good as after epoch {_pass_name(best)}"
+        how = "are at their best" if best is last else f"are as good as after {epoch}"
         found = f"{'Held' if doubt else 'No overfitting to training edges: held'}-out edges {how}."
     elif curves.training_improved:
-        found = f"Overfitting to training edges: undecided, as chance may explain it: {since}."
+        what = "Held-out edges got worse, but" if doubt else "Overfitting to training edges: undecided, as"
+        found = f"{what} chance may explain it: since {epoch}, {changes}."
+    elif doubt:
+        found = f"Since {epoch}, neither training edges nor held-out edges improved: {changes}."
     else:
-        found = f"No overfitting to training edges, but held-out edges got worse: {since}."
-    by_chance, far_better = [], []
+        found = f"No overfitting to training edges, but held-out edges got worse: since {epoch}, {changes}."
+    by_chance = []
     if curves.is_chance and last.lists is not None:
         chance = _fixed(last.lists.mrr_by_chance)
         by_chance = [f"Held-out edges are ranked no better than by chance ({metric} {chance})."]
-    if curves.fits_training_edges_far_better:
-        advice = " Training on still helps; more regularization might, too." if best is last else ""
-        far_better = [
-            f"The model fits its training edges far better: {metric} is {_fixed(last.training)} on them, "
-            f"{_fixed(last.after)} on held-out edges.{advice}"
-        ]
+    far_better = [_far_better(curves, metric)] if doubt else []
     verdicts = [found, *far_better] if curves.overfits else [*far_better, found]  # what matters most first
     return [_epoch_to_keep(curves, best), *by_chance, *verdicts]
 
 
+def _far_better(curves: Curves, metric: str) -> str:
+    """Return how far apart training edges and held-out ones are, and what may help."""
+    last, advice = curves.last, ""
+    if curves.hardly_generalizes:
+        advice = " More regularization might help."
+    elif curves.best is last:
+        advice = " Training on still helps; more regularization might, too."
+    return (
+        f"The model fits its training edges far better: {metric} is {_fixed(last.training)} on them, "
+        f"{_fixed(last.after)} on held-out edges.{advice}"
+    )
+
+
 def _epoch_to_keep(curves: Curves, best: PassRow) -> str:
-    """Return which epoch to keep, and why if the figure of another one is better."""
+    """Return which epoch to keep, and whether its model is any good or another epoch's figure is better."""
     told = f"Keep epoch {_pass_name(best)} ({TRAINING_METRICS[curves.metric]} {_fixed(best.after)})"
+    lists = curves.last.lists
+    if curves.hardly_generalizes and lists is not None:
+        now = "" if best is curves.last else f"; now {_fixed(curves.last.after)}"
+        told = f"{told[:-1]}{now}), but the model hardly generalizes"
+        return f"{told}: chance is {_fixed(lists.mrr_by_chance)}."
     if best is curves.last:
         return f"{told}, the last one."
     other = curves.hardly_better

@@ -226,7 +226,7 @@ AS_GOOD = "No overfitting to training edges: held-out edges are as good as after
 def last_row(metric: str = "mrr", gap: float = 0.01, training: float = 0.65, error: float | None = 0.02) -> Curves:
     """Return the curves of one pass over two buckets that ends at 0.07."""
     row = PassRow(FIRST, 0.07 - gap, 0.07, training, 0.0012, "no_bucket_overfitting", 0, error)
-    return Curves(metric, (row,), {(0, 0, bucket, 0): ((0, 0.07 - gap, 0.07),) for bucket in range(2)})
+    return Curves(metric, (row,), {(0, 0, bucket, 0): {0: BucketVisit(10, 0.07 - gap, 0.07)} for bucket in range(2)})
 
 
 def test_a_fit_to_training_edges_is_said_before_all_else() -> None:
@@ -251,6 +251,55 @@ def test_a_fit_to_training_edges_is_said_before_all_else() -> None:
     assert [of.startswith(told) for of in of_ranks] == [False, True, False, False]
 
 
+FAR_BETTER = "The model fits its training edges far better: MRR is {:.4f} on them, {:.4f} on held-out edges."
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        (
+            [(0.0861, 0.8242), (0.0839, 0.8145)],
+            "Since epoch 0, neither training edges nor held-out edges improved: MRR of training edges went from 0.8242 "
+            "to 0.8145 and that of held-out edges from 0.0861 to 0.0839.",
+        ),
+        (
+            [(0.0861, 0.8145), (0.0839, 0.8242)],
+            "Held-out edges got worse, but chance may explain it: since epoch 0, MRR of training edges went from "
+            "0.8145 to 0.8242 and that of held-out edges from 0.0861 to 0.0839.",
+        ),
+        ([(0.0861, 0.8145), (0.0861, 0.8242)], "Held-out edges are as good as after epoch 0."),
+    ],
+    ids=["both fell", "held-out edges fell", "as good"],
+)
+def test_no_overfitting_is_never_told_of_a_fit_to_training_edges(
+    figures: list[tuple[float, float]], found: str
+) -> None:
+    curves = passes(*figures, error=0.01)
+    held_out, training = figures[-1]
+
+    assert verdicts_of(curves)[1:3] == [FAR_BETTER.format(training, held_out), found]
+
+
+def test_a_model_that_is_hardly_better_than_chance_is_told_first() -> None:
+    lists = RankedLists(500, 400.0, 0.0295)
+    far = passes((0.0300, 0.5), (0.0349, 0.6707), error=0.01, lists=lists)
+    fell = passes((0.0349, 0.5), (0.0301, 0.6707), error=0.01, lists=lists)
+    hardly = "but the model hardly generalizes: chance is 0.0295."
+
+    assert verdicts_of(far)[:2] == [
+        f"Keep epoch 1 (MRR 0.0349), {hardly}",
+        f"{FAR_BETTER.format(0.6707, 0.0349)} More regularization might help.",
+    ]
+    assert verdicts_of(fell)[0] == f"Keep epoch 0 (MRR 0.0349; now 0.0301), {hardly}"
+    for of in (
+        passes((0.0300, 0.5), (0.0591, 0.6707), error=0.01, lists=lists),  # twice chance
+        passes((0.0300, 0.04), (0.0349, 0.05), error=0.01, lists=lists),  # training edges are as bad
+        passes((0.0300, 0.5), (0.0349, 0.6707), error=0.01),  # records without chance
+        passes((9.0, 2.0), (8.0, 1.0), error=0.01, lists=lists, metric="pos_rank"),
+    ):
+        assert verdicts_of(of)[0].endswith(", the last one.")
+
+
 def test_held_out_edges_at_chance_are_said_and_not_sound() -> None:
     found = last_row(training=0.07)
     for by_chance, is_chance in ((0.08, True), (0.07, True), (0.06, False)):
@@ -269,12 +318,46 @@ def test_no_gain_is_told_of_where_visits_lose() -> None:
     assert of_ranks == [AT_BEST.format("mean rank"), NO_OVERFITTING, told]
 
 
+@pytest.mark.parametrize(
+    ("since", "now", "told"),
+    [
+        ((0.1, 0.08), (0.085, 0.079), "; visits to other buckets give 0.005 back."),
+        ((0.1, 0.085), (0.085, 0.079), ", and visits to other buckets give nothing back."),
+    ],
+)
+@pytest.mark.parametrize(("metric", "sign"), [("mrr", 1), ("pos_rank", -1)])
+def test_what_visits_cost_is_told_where_it_is_significant(
+    since: tuple[float, float], now: tuple[float, float], told: str, metric: str, sign: int
+) -> None:
+    def curves(gap_error: float | None, verdict: Verdict = "no_bucket_overfitting") -> Curves:
+        pairs = [(sign * before, sign * after) for before, after in (since, now)]
+        rows = [PassRow(PassKey(at), *pair, None, gap_error, verdict, 0) for at, pair in enumerate(pairs)]
+        teeth = {
+            (0, 0, bucket, 0): {at: BucketVisit(10, *pair) for at, pair in enumerate(pairs)} for bucket in range(4)
+        }
+        return Curves(metric, tuple(rows), teeth)
+
+    name = {"mrr": "MRR", "pos_rank": "mean rank"}[metric]
+    cost = f"No bucket overfitting, but a visit costs its bucket's held-out edges 0.006 in {name}"
+    as_good = "No bucket overfitting: held-out edges are about as good after a visit as before it."
+    assert verdicts_of(curves(0.002))[-1] == cost + told
+    assert [verdicts_of(curves(of))[-1] for of in (0.004, None)] == [as_good] * 2
+    assert verdicts_of(curves(0.002, "undecided"))[-1] == "Bucket overfitting: undecided; more epochs are needed."
+
+
 def passes(
-    *figures: tuple[float, float | None], verdict: Verdict = "no_bucket_overfitting", metric: str = "mrr"
+    *figures: tuple[float, float | None],
+    verdict: Verdict = "no_bucket_overfitting",
+    metric: str = "mrr",
+    error: float = 9.0,
+    lists: RankedLists | None = None,
 ) -> Curves:
-    """Return the curves of passes over two buckets, from (held-out, training) of each; errors explain every change."""
+    """Return the curves of passes over two buckets, from (held-out, training) of each; errors explain every change.
+
+    With a smaller `error` of training - held-out, that difference is significant.
+    """
     rows = [
-        PassRow(PassKey(at), after, after, training, 9.0, verdict, 0, 9.0)
+        PassRow(PassKey(at), after, after, training, 9.0, verdict, 0, error, lists)
         for at, (after, training) in enumerate(figures)
     ]
     teeth = {
@@ -357,7 +440,7 @@ def test_tiles_show_the_best_pass_beside_the_last() -> None:
 @pytest.mark.parametrize("error", [0.0002, 0.002, 0.02])
 def test_the_table_of_the_terminal_keeps_words_and_figures_at_80_columns(error: float, num_diverged: int) -> None:
     row = PassRow(PassKey(11), 0.07, 0.08, 0.65, error, "undecided", num_diverged, error)
-    curves = Curves("mrr", (row,), {(0, 0, bucket, 0): ((0, 0.07, 0.08),) for bucket in range(2)})
+    curves = Curves("mrr", (row,), {(0, 0, bucket, 0): {0: BucketVisit(10, 0.07, 0.08)} for bucket in range(2)})
 
     text = to_text(training_table(curves), 80).split()
 
