@@ -282,9 +282,13 @@ def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
     if not comparison.differences:
         return ""
     main = _main(comparison.differences)
-    a, b, *_ = cells_of(main, decimals_of_table([main]))
+    a, b, difference, _ = cells_of(main, decimals_of_table([main]))
     is_b = _gain(main) > 0
-    if not main.is_significant:
+    if main.only_interval_tells:
+        better, figures = (names[1], f"{b} against {a}") if is_b else (names[0], f"{a} against {b}")
+        ahead = f"{better} is ahead by {difference.lstrip('+−')} in {_title(main)} ({figures})"
+        told = [f"{ahead}, but not significantly: p is {_both_p(main, comparison.differences)}"]
+    elif not main.is_significant:
         told = [f"{names[0]} and {names[1]} do not differ significantly in {_title(main)} ({a} and {b})"]
     elif is_b:
         told = [f"{names[1]} is significantly better than {names[0]} in {_title(main)} ({b} against {a})"]
@@ -300,6 +304,13 @@ def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
     open_ones = [of for of in others if not of.is_significant]
     told += [f"no significant difference in {_titles(open_ones)}"] if open_ones and main.is_significant else []
     return f"{'; '.join(told)}."
+
+
+def _both_p(of: Difference, compared: Sequence[Difference]) -> str:
+    """Return the p-value of one of several metrics, alone and corrected for their number."""
+    tested = sum(other.p_value is not None for other in compared)
+    alone = probability(of.p_value)
+    return alone if tested == 1 else f"{alone} alone, {probability(of.p_holm)} corrected for {tested} metrics"
 
 
 def _gain(of: Difference) -> float:

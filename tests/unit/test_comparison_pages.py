@@ -14,9 +14,12 @@ from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 MRR, RANK = "both.realistic.mean_reciprocal_rank", "both.realistic.mean_rank"
 
 
-def difference(metric: str, a: float, b: float, p: float, direction: int = 1) -> Difference:
-    """A difference of a known p-value."""
-    return Difference(metric, a, b, b - a, 0.01, b - a - 0.02, b - a + 0.02, p, direction, p)
+def difference(
+    metric: str, a: float, b: float, p: float, direction: int = 1, alone: float | None = None, width: float = 0.02
+) -> Difference:
+    """A difference of a known p-value, before the correction (`alone`) and after."""
+    uncorrected = p if alone is None else alone
+    return Difference(metric, a, b, b - a, 0.01, b - a - width, b - a + width, uncorrected, direction, p)
 
 
 def comparison(*differences: Difference) -> Comparison:
@@ -43,13 +46,31 @@ def comparison(*differences: Difference) -> Comparison:
             "hits@1.",
         ),
         (
-            [difference("mean_reciprocal_rank", 0.25, 0.5, 0.3), difference("hits_at_1", 0.25, 0.5, 0.01)],
+            [difference("mean_reciprocal_rank", 0.25, 0.5, 0.3, width=0.3), difference("hits_at_1", 0.25, 0.5, 0.01)],
             "old and new do not differ significantly in MRR (0.2500 and 0.5000); new is significantly better in "
             "hits@1.",
         ),
         (
             [difference("hits_at_1", 0.5, 0.5, 1.0)],
             "old and new do not differ significantly in hits@1 (0.5000 and 0.5000).",
+        ),
+        (
+            [
+                difference("mean_reciprocal_rank", 0.1733, 0.1894, 0.153, alone=0.031, width=0.0146),
+                difference("hits_at_1", 0.1, 0.1, 1.0),
+                difference("hits_at_3", 0.1, 0.2, 0.01),
+            ],
+            "new is ahead by 0.0161 in MRR (0.1894 against 0.1733), but not significantly: p is 0.0310 alone, 0.1530 "
+            "corrected for 3 metrics; new is significantly better in hits@3.",
+        ),
+        (
+            [difference("mean_rank", 5.0, 9.0, 0.06, -1, alone=0.03, width=3.0), difference("hits_at_1", 0.1, 0.1, 1)],
+            "old is ahead by 4.000 in mean rank (5.000 against 9.000), but not significantly: p is 0.0300 alone, "
+            "0.0600 corrected for 2 metrics.",
+        ),
+        (
+            [difference("hits_at_1", 0.25, 0.5, 0.06)],
+            "new is ahead by 0.2500 in hits@1 (0.5000 against 0.2500), but not significantly: p is 0.0600.",
         ),
         ([], ""),
     ],
