@@ -223,13 +223,41 @@ def other_systems(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     for name in ("taxonomy", "truth", "ranking"):
         shutil.copy(DATA / f"{name}.tsv", f"{name}.tsv")
     write_typed(Path("typed"))
+    tables, of_shop = write_shop(Path("shop"))
     yield scores
     in_place, converted = (results()[name] for name in ("dglke", "converted"))
     assert (in_place["num_edges"], in_place["num_queries"]) == (30, 60)
     assert in_place["metrics"]["both.realistic.mean_rank"] == converted["metrics"]["both.realistic.mean_rank"]
+    found = results()["shop"]["metrics"]
+    ranks = [*(ranks_among(tables, of_shop, Side.LHS)), *(ranks_among(tables, of_shop, Side.RHS))]
+    assert found["both.realistic.mean_rank"] == pytest.approx(np.mean(ranks))
     # What an evaluation gave when it computed NDCG itself, from all scores and not from lists.
     of_types = json.loads(Path("types.json").read_text(encoding="utf-8"))
     assert of_types["metrics"] == pytest.approx({"ndcg_at_5": 0.35911076604528785, "ndcg_at_10": 0.384902035909308})
+
+
+def write_shop(folder: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Write the tables of a model of users and items and their names, and edges by name; return tables and edges."""
+    source = np.random.default_rng(7)
+    sizes = {"users": 9, "items": 6, "relations": 2}
+    tables = {name: source.integers(-9, 10, (size, 4)).astype(np.float32) for name, size in sizes.items()}
+    folder.mkdir()
+    np.save(folder / "users.npy", tables["users"])
+    torch.save({name: torch.from_numpy(tables[name]) for name in ("items", "relations")}, folder / "rest.pt")
+    for kind in ("user", "item"):
+        (folder / f"{kind}s.tsv").write_text("".join(f"{kind} {at}\n" for at in range(sizes[f"{kind}s"])))
+    edges_E3 = np.array([(at, at % 2, 5 - at) for at in range(6)])  # no answer is known, so none is left out
+    lines = [f"user {lhs}\t{('likes', 'buys')[rel]}\titem {rhs}\n" for lhs, rel, rhs in edges_E3]
+    Path("test_shop.tsv").write_text("".join(lines))
+    return tables, edges_E3
+
+
+def ranks_among(tables: dict[str, np.ndarray], edges_E3: np.ndarray, side: Side) -> Iterator[float]:
+    """Yield the realistic ranks of true ends among all entities of their type."""
+    for lhs, rel, rhs in edges_E3:
+        scores_UI = (tables["users"] * tables["relations"][rel]) @ tables["items"].T
+        scores = scores_UI[:, rhs] if side == Side.LHS else scores_UI[lhs]
+        yield 1 + (scores > scores_UI[lhs, rhs]).sum() + ((scores == scores_UI[lhs, rhs]).sum() - 1) / 2
 
 
 def write_typed(root: Path) -> None:
