@@ -25,7 +25,7 @@ from pbgeval.ranking.keys import EdgeColumns, split_mix
 from pbgeval.ranking.sampled_lists import SampledLists, number_chunks
 from pbgeval.report.unlike_runs import DIVIDED, differences_of
 from pbgeval.results.result import Result
-from pbgeval.results.saved_run import ROW_BITS, SavedRun, buckets_of
+from pbgeval.results.saved_run import ROW_BITS, RunFacts, SavedRun, buckets_of, folder_of, require_ranks
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS, RankType
@@ -81,11 +81,17 @@ class PairedRuns:
             if value not in choices:
                 raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
         reports = [of if isinstance(of, Result) else Result.read(Path(of)) for of in given]
+        of_runs = [RunFacts.from_result(report) for report in reports]
+        filtered = of_runs[0].filtered if asked.filter is None else asked.filter == "filtered"
+        faults = Faults()  # what differs comes first: a run that is repeated for its ranks alone may still differ
+        for number in range(1, len(reports)):
+            faults += _differences((reports[0], reports[number]), (of_runs[0], of_runs[number]), asked.filter)
+        for report in reports:
+            with faults.noted(OutputError):
+                require_ranks(folder_of(report))
+        faults.raise_any(OutputError)
         runs = [SavedRun.open(report, None) for report in reports]
-        filtered = runs[0].facts.filtered if asked.filter is None else asked.filter == "filtered"
-        for number in range(1, len(runs)):
-            filtered = _check_same([reports[0], reports[number]], [runs[0], runs[number]], asked.filter)
-        settings, facts = reports[0].document["provenance"]["settings"], runs[0].facts
+        settings, facts = reports[0].document["provenance"]["settings"], of_runs[0]
         lists = _sampled_lists(settings)
         if asked.clusters == "key" or (lists is not None and not facts.dynamic):  # chunks are cut by relation
             runs[0] = SavedRun.open(reports[0], _edge_paths(reports, asked.edge_paths))
@@ -249,29 +255,26 @@ def _metric(name: str) -> QueryMetric:
     )
 
 
-def _check_same(reports: Sequence[Result], runs: Sequence[SavedRun], wanted: str | None) -> bool:
-    """Return whether filtered figures are compared.
-
-    Raises:
-        OutputError: the runs differ in more than the model; a line each.
-    """
-    of_runs = [run.facts.filtered for run in runs]
-    filtered = any(of_runs) if wanted is None else wanted == "filtered"
+def _differences(reports: Sequence[Result], of_runs: Sequence[RunFacts], wanted: str | None) -> Iterator[str]:
+    """Yield what two runs differ in besides the model, a fault each."""
+    is_filtered = [facts.filtered for facts in of_runs]
+    filtered = any(is_filtered) if wanted is None else wanted == "filtered"
     a, b = (report.document["provenance"] for report in reports)
-    unlike = differences_of(a, b, filtered=all(of_runs) and filtered)
+    unlike = differences_of(a, b, filtered=all(is_filtered) and filtered)
     what = (
         "with the same number of partitions"
         if any(line.startswith(DIVIDED) for line in unlike)
         else "on the same graph with the same settings"
     )
     advice = f"evaluate both {what}"
-    if filtered and not all(of_runs):
-        one, other = "AB" if of_runs[0] else "BA"
+    if filtered and not all(is_filtered):
+        one, other = "AB" if is_filtered[0] else "BA"
         advice = advice if unlike else 'compare with filter="raw"'  # which helps where nothing else differs
-        unlike.append(f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered")
-    faults = [*unlike[:-1], *(f"{line}; {advice}" for line in unlike[-1:])]  # the advice once
-    Faults(f"{runs[1].folder}: cannot be compared with {runs[0].folder}: {of}" for of in faults).raise_any(OutputError)
-    return filtered
+        unlike.append(f"{one} is filtered, {other} is not" if any(is_filtered) else "neither run is filtered")
+    first, second = map(folder_of, reports)
+    for number, line in enumerate(unlike, 1):
+        last = f"; {advice}" if number == len(unlike) else ""  # the advice once
+        yield f"{second}: cannot be compared with {first}: {line}{last}"
 
 
 def _edge_paths(reports: Sequence[Result], given: Sequence[str | PathLike[str]] | None) -> tuple[Path, ...]:

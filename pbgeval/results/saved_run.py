@@ -66,7 +66,24 @@ class RunFacts:
     training: tuple[Mapping[str, str], ...]  # the same of its training edges, buckets as text
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> RunFacts:
+    def from_result(cls, result: Result) -> RunFacts:
+        """Return what the provenance of a finished run says.
+
+        Raises:
+            OutputError: the run is not finished, or has no such provenance.
+        """
+        folder = folder_of(result)
+        if not result.document.get("complete"):
+            raise OutputError(f"{folder}: expected a finished run, found an unfinished one; evaluate again")
+        try:
+            return cls._from_document(result.document)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OutputError(
+                f"{folder / 'metrics.json'}: expected the provenance of an evaluation, got: {error!r}; evaluate again"
+            ) from error
+
+    @classmethod
+    def _from_document(cls, document: Mapping[str, Any]) -> RunFacts:
         provenance, settings = document["provenance"], document["provenance"]["settings"]
         schemas = tuple((relation["lhs"], relation["rhs"]) for relation in settings["relations"])
         candidates = [relation["candidates"] for relation in settings["relations"]]
@@ -157,15 +174,8 @@ class SavedRun:
             OutputError: there are no ranks, or they are those of another run.
             StorageError: a file is missing, damaged, or not what the run evaluated; a line each.
         """
-        folder = folder_of(result)
-        if not result.document.get("complete"):
-            raise OutputError(f"{folder}: expected a finished run, found an unfinished one; evaluate again")
-        try:
-            facts = RunFacts.from_document(result.document)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise OutputError(
-                f"{folder / 'metrics.json'}: expected the provenance of an evaluation, got: {error!r}; evaluate again"
-            ) from error
+        folder, facts = folder_of(result), RunFacts.from_result(result)
+        require_ranks(folder)
         ranks = _open_ranks(folder, facts)
         folders = None if edge_paths is None else [buckets_of(path, [result]) for path in edge_paths]
         return cls(folder, facts, ranks, None if folders is None else _open_edges(folders, facts, ranks))
@@ -288,12 +298,20 @@ class SavedRun:
         return [names.get(relation, str(relation)) for relation in range(num_relations)]
 
 
-def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
+def require_ranks(folder: Path) -> None:
+    """Refuse a result without ranks.
+
+    Raises:
+        OutputError: the output directory has none.
+    """
     if not find_ranks(folder):
         raise OutputError(
             f"{folder}: this result has no ranks; evaluate again with save_ranks=True (-p save_ranks=True), and "
             f"{OVERWRITE}"
         )
+
+
+def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
     files: dict[tuple[int, Bucket], QueryFile] = {}
     faults = Faults()
     for path_index, of_path in enumerate(facts.edges):

@@ -14,7 +14,7 @@ import h5py
 import pytest
 
 from pbgeval import Comparison, Report, compare
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, OutputError
 from pbgeval.metrics.paired import Difference
 from pbgeval.notation import ENDS, Side
 from pbgeval.report.comparison import MEANING_OF_P
@@ -290,6 +290,22 @@ def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCa
     unfinished = "a: expected a finished run, found an unfinished one; evaluate again"
     assert unfinished == command(tmp_path, "a", "b").fault
     assert command(tmp_path, "b", "c").fault == "c: no such output directory; give the output directory of a run"
+
+
+def test_what_differs_is_said_before_ranks_are_asked_for(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    run(cases[0], tmp_path / "a", "candidates=all", f"train_paths={cases[0].root / 'edges'}")
+    run(cases[1], tmp_path / "b", "candidates=sampled", "pbg_semantics=true", "save_ranks=False", graph=cases[0])
+
+    faults = command(tmp_path, "a", "b").faults
+
+    *unlike, without_ranks = faults
+    assert unlike
+    assert all(fault.startswith("b: cannot be compared with a: ") for fault in unlike)
+    assert without_ranks.startswith("b: this result has no ranks; evaluate again with save_ranks=True")
+    assert any("A all, B sampled" in fault for fault in unlike), unlike
+    with pytest.raises(OutputError) as refused:
+        compare(tmp_path / "a", tmp_path / "b")
+    assert len(refused.value.faults) == len(faults)
 
 
 @pytest.mark.parametrize(
