@@ -59,6 +59,9 @@ DEFAULT_METRIC = "mrr"
 WARNINGS = "Before you quote these figures"
 MAX_ROWS = 20  # of a breakdown in a paper
 _HITS = re.compile("hits_at_([1-9][0-9]{0,11})")
+_NO_FIGURES = (
+    "this run is not complete and has no figures yet; if it no longer runs, run the same command again to resume"
+)
 _TOO_MUCH = ("id", "MRR, head", "MRR, tail", "AMRI", "AUC per query")  # columns, for the width of a page of paper
 
 
@@ -99,7 +102,7 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
         warn: is told of what is left out.
 
     Raises:
-        OutputError: neither an evaluation nor records of training.
+        OutputError: neither an evaluation nor records of training, or nothing that has figures.
     """
     has_records = any(folder.glob("training_stats*.json"))
     has_result = (folder / METRICS).exists()
@@ -123,6 +126,8 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
             if needed:
                 raise
             warn(f"{records}: nothing of the training run is shown: {error}")
+    if training is None and result is not None and "metrics" not in result.document:
+        raise OutputError(f"{folder}: {_NO_FIGURES}")
     return Source(folder.resolve().name, result, training)
 
 
@@ -336,7 +341,7 @@ def _progress(document: Mapping[str, Any]) -> str:
     """Return how far an unfinished run is, in words."""
     progress = document.get("progress")
     if progress is None:
-        return "This run is not complete and has no figures yet. If it has ended, run the same command again to resume."
+        return f"{capital(_NO_FIGURES)}."
     share = 100 * progress["units_done"] / max(progress["units"], 1)
     done = f"{progress['units_done']:,} of {progress['units']:,} units of work are done ({share:.0f}%)"
     return f"This run is not complete: {done}. All figures are of these."

@@ -317,8 +317,7 @@ class OutputDirectory:
         entries, names = files_below(folder, FOLDERS), _files_listed(folder)
         is_ours = names.__contains__ if names else _is_of_result
         ours = [name for name in entries if is_ours(name) or _is_inside(name, JOURNAL)]
-        pages = [name for name in PAGES if name in entries and has_mark(folder / name, PAGE_MARK)]
-        return [*ours, *pages, *self._temporary(folder)]
+        return [*ours, *_pages_in(folder), *self._temporary(folder)]
 
     @staticmethod
     def _temporary(folder: Path) -> list[str]:
@@ -395,6 +394,7 @@ class OutputDirectory:
         written = {METRICS, RUN, SUMMARY, LINES, UNIT_LOG, FILES, *tables}
         per_edge = [name for name in files_below(self.path, FOLDERS) if "/" in name and _is_of_result(name)]
         self.list_files({*written, *per_edge})
+        remove_files(self.path, _pages_in(self.path))  # they show the run as it was before its end
         write_atomically(self.path / METRICS, result.to_json(), check=self.owner.check)
         self._tidy_up()
 
@@ -443,6 +443,11 @@ def has_mark(path: Path, mark: str) -> bool:
     with suppress(OSError), open_input(path) as file:
         return mark.encode() in file.read(1000)
     return False
+
+
+def _pages_in(folder: Path) -> list[str]:
+    """Return the names of our pages in an output directory."""
+    return [name for name in PAGES if has_mark(folder / name, PAGE_MARK)]
 
 
 def refuse_others(path: Path, mark: str, what: str) -> None:

@@ -96,6 +96,34 @@ def test_an_unfinished_run_is_shown_with_a_warning(folder: Path) -> None:
     assert "This run is not complete" in (folder / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("form", ["html", "md", "latex"])
+def test_a_run_without_figures_has_no_report(folder: Path, form: str) -> None:
+    make_incomplete(folder, with_metrics=False)
+    before = snapshot(folder)
+
+    assert report(folder, "--format", form).fault == (
+        f"{folder}: this run is not complete and has no figures yet; if it no longer runs, run the same command again "
+        "to resume"
+    )
+    assert snapshot(folder) == before
+
+
+def test_a_page_of_an_unfinished_run_goes_when_the_run_is_complete(tmp_path: Path) -> None:
+    case = marked_up_case(tmp_path)
+    folder = case.root / "output"
+    evaluated(case, "candidates=all")
+    make_incomplete(folder)
+    (folder / "queries.html").write_text("mine")
+    assert report(folder).status == 0
+    evaluated(case, "candidates=all")
+
+    assert not (folder / "report.html").exists()
+    assert (folder / "queries.html").read_text() == "mine"
+    assert report(folder).status == 0
+    evaluated(case, "candidates=all")
+    assert "not complete" not in (folder / "report.html").read_text(encoding="utf-8")
+
+
 def test_the_records_of_a_monitor_are_shown(tmp_path: Path) -> None:
     assert report(write_records(tmp_path / "monitor")).printed
     text = (tmp_path / "monitor" / "report.html").read_text(encoding="utf-8")
