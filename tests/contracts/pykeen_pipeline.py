@@ -53,6 +53,8 @@ def main(folder: Path) -> None:
     found["kept"] = [Report.read(kept)["mrr"], stopped["ours"].metric_results.report["mrr"]]
     found["loop"] = {name: dict(by_loop(of(), results["ours"]).to_flat_dict()) for name, of in both.items()}
     found["report"] = results["ours"].metric_results.report["mrr"]
+    named = train(Ours, "TransE", evaluation_kwargs={"training": Nations().training})
+    found["named"] = [row["relation"] for row in named.metric_results.report.rows["relations"]]
     shapes = (results["ours"].metric_results, by_loop(Ours(), results["ours"]))
     found["frames"] = [
         {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in of.to_df().itertuples()} for of in shapes
@@ -81,9 +83,8 @@ def train(evaluator: type[Evaluator], model: str, **more: Any) -> PipelineResult
         model_kwargs={"embedding_dim": 8},
         evaluator=evaluator,
         training_kwargs={"num_epochs": 2, "use_tqdm": False},
-        evaluation_kwargs={"use_tqdm": False},
         random_seed=3,
-        **more,
+        **{"evaluation_kwargs": {"use_tqdm": False}, **more},
     )
 
 

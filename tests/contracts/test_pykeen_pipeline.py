@@ -66,3 +66,7 @@ def test_early_stopping_is_told_the_same_figures(found: dict[str, Any]) -> None:
 def test_results_hold_our_report_and_the_resolver_knows_the_name(found: dict[str, Any]) -> None:
     assert found["resolved"] is True
     assert found["pipeline"]["ours"]["both.realistic.inverse_harmonic_mean_rank"] == found["report"]
+
+
+def test_the_training_factory_brings_the_names_of_relations(found: dict[str, Any]) -> None:
+    assert {"accusation", "blockpositionindex"} < set(found["named"])

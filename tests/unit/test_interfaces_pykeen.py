@@ -290,6 +290,18 @@ def test_a_report_calls_relations_as_the_factory_does(model, prefix):
     assert [row["relation"] for row in report.table("relations")] == ["2" if prefix else "c"]
 
 
+def test_the_training_factory_names_the_relations_of_triples_given_as_ids():
+    training = factory(TRAIN, relation_to_id={f"r{number}": number for number in range(NUM_RELATIONS)})
+
+    report = (
+        RankBasedEvaluator()
+        .evaluate(Diagonal(), torch.tensor(TEST), training=training, additional_filter_triples=[torch.tensor(TRAIN)])
+        .report
+    )
+
+    assert {row["relation"] for row in report.table("relations")} == {f"r{relation}" for _, relation, _ in TEST}
+
+
 def num_keys(triples):
     return len({(h, r) for h, r, _ in triples}) + len({(r, t) for _, r, t in triples})
 
