@@ -45,7 +45,7 @@ LISTED_QUERIES = 1024
 MIN_SCREENED_CELLS = 1 << 22  # below, float64 takes no longer
 PROBED_QUERIES, PROBED_COLUMNS = 128, 1 << 13
 MAX_MARKED_SHARE = 1 / 16  # beyond this share of segments, rows are multiplied in two parts, which takes three products
-MAX_LISTED_SHARE = 1 / 8  # of segments, beside the last and the true entity's; beyond, all are multiplied in float64
+MAX_LISTED_SHARE = 3 / 8  # of segments, beside the last and the true entity's; beyond, all are multiplied in float64
 MAX_OPEN_CELLS = 1 << 22  # that are listed: 64 MB
 SLACK = 1.0 + 1e-9  # covers roundings of the bounds, which are computed in float64
 # A tensor core adds 16 products and the sum so far, cut to 24 bits or more; this is twice what that is off.
