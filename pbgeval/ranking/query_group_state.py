@@ -369,14 +369,14 @@ class QueryGroupState:
 
     def true(self, first: int, stop: int) -> TrueScores | ExactTrue:
         """Return the true scores of consecutive queries."""
-        if self._every_true is not None:
-            return self._every_true.between(first, stop)
         if self._is_read_Q is not None and not self._is_read_Q[first:stop].all():
             first_key = int(self.queries.key_Q[first])
             prepared_KD = self.prepared.read(first_key, int(self.queries.key_Q[stop - 1]) + 1).to(self.device)
             row_Q = sent(torch.from_numpy(self.queries.key_Q[first:stop] - first_key), self.device)
             self._write_true_scores(prepared_KD, row_Q, (first, stop))
             self._is_read_Q[first:stop] = True
+        if self._every_true is not None:
+            return self._every_true.between(first, stop)
         kind = TrueScores if self.exact_comparator is None else ExactTrue
         return kind.unpacked(sent(self.true_scores.read(first, stop), self.device))
 
@@ -394,10 +394,10 @@ class QueryGroupState:
 
     def true_values(self) -> Tensor:
         """Return every query's true score, computed like the competitors' scores in the pooled AUC."""
-        if self._every_true is not None:
-            return self._every_true.value_Q.float()
         for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
             self.true(block.first, block.stop)
+        if self._every_true is not None:
+            return self._every_true.value_Q.float()
         kind = TrueScores if self.exact_comparator is None else ExactTrue
         return kind.values_of(self.true_scores.read(0, self.queries.num_queries)).float()
 
