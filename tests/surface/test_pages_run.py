@@ -123,7 +123,7 @@ def trained_names() -> Names:
     generator = torch.Generator().manual_seed(4)
     shapes = {**{("user", partition): (20, 4) for partition in range(4)}, ("item", 0): (15, 4)}
     tables = {of: torch.randn(shape, generator=generator) for of, shape in shapes.items()}
-    operators = {(0, Side.RHS): {"translation": torch.randn(4, generator=generator)}}
+    operators = {(0, Side.RHS): {"diagonal": torch.randn(4, generator=generator)}}
     buckets = {
         Bucket(partition, 0): torch.randint(15, (300, 3), generator=generator) * torch.tensor([1, 0, 1])
         for partition in range(4)
@@ -416,8 +416,7 @@ def monitor(patch: pytest.MonkeyPatch) -> Iterator[Names]:
         for when in ("after", "training")
     )
     assert (after.index(max(after)), len(after) - 1) == (best, last) == (int(kept[1]), best + 3)
-    # Training in float32 ends elsewhere on other processors: an AVX-512 Xeon and an AVX2 EPYC are 8% apart.
-    assert [after[best], after[last]] == pytest.approx([float(kept[2]), float(kept[3])], rel=0.2)
+    assert [after[best], after[last]] == pytest.approx([float(kept[2]), float(kept[3])], abs=0.002)
     assert max(after[:best] + after[best + 1 :]) < 0.97 * after[best], "rounding does not decide"
     assert training[last] > training[best]
 
