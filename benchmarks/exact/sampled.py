@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import h5py
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -68,6 +69,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--negs", type=int, default=100, help="of a batch, and as many uniform ones [%(default)s]")
     parser.add_argument("--entities", type=int, default=250_000, help="of one of two partitions [%(default)s]")
     parser.add_argument("--dimension", type=int, default=100, help="[%(default)s]")
+    parser.add_argument("--factor", type=float, default=1.0, help="of all vectors [%(default)s]")
     parser.add_argument("--operator", default=MADE, help="or linear, translation [%(default)s]")
     parser.add_argument("--static", action="store_true", help="relations that are not dynamic")
     parser.add_argument("--comparator", help="[dot]")
@@ -92,6 +94,9 @@ def _make(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Write the graph, with parameters of another operator where one is asked for; return the keys of its config."""
     size = GraphSize(2, options.entities, NUM_RELATIONS, options.edges, 2 * options.negs, options.dimension)
     make_graph(folder, size)
+    for embeddings in (folder / "checkpoint").glob("embeddings_*.h5") if options.factor != 1 else ():
+        with h5py.File(embeddings, "r+") as file:
+            file["embeddings"][...] *= options.factor
     path = write_config(folder, size, Protocol(options.negs, options.negs, 1000, 1))
     keys: dict[str, Any] = runpy.run_path(str(path))["get_torchbiggraph_config"]()
     if options.operator == MADE and not options.static:
