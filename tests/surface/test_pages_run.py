@@ -425,7 +425,7 @@ def monitor(patch: pytest.MonkeyPatch) -> Iterator[Names]:
 def results_page(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     case = TinyCase.write(Path.cwd(), workers=1)
     evaluated(case, output="results/mine")
-    relations = [MonitoredRelation("likes", "user", "item", "translation")]
+    relations = [MonitoredRelation("likes", "user", "item", "diagonal")]
     watch_a_training(Monitor(ModelSchema(relations, {"user": 4, "item": 1}, "dot"), "run/monitor", eval_fraction=0.2))
     for name in ("three", *(f"{model}-seed-{seed}" for model in ("one", "two") for seed in (1, 2, 3))):
         comparator = "cos" if name.startswith("two") else "dot"
