@@ -20,6 +20,7 @@ from pbgeval.metrics.intervals import SampleDesign, unseen_ends, variance_of_mea
 from pbgeval.metrics.names import POOLED_HITS
 from pbgeval.metrics.registry import Value
 from pbgeval.metrics.student import student_quantile
+from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.groups import SortedPool
 from pbgeval.stats.keyed_sums import first_of_each
 from pbgeval.stats.pooled_counts import PooledCounts
@@ -122,7 +123,10 @@ def _places(few: np.ndarray, many: np.ndarray) -> np.ndarray:
 
 def _variance_of_mean(shares: np.ndarray) -> float:
     """Return the variance of the mean of independent draws; infinite from a single one."""
-    return float(np.var(shares, ddof=1)) / len(shares) if len(shares) > 1 else math.inf
+    num = len(shares)
+    if num < 2:
+        return math.inf
+    return float_sum((shares - float_sum(shares) / num) ** 2) / ((num - 1) * num)
 
 
 # The pool of a side's true and competing scores -> a classifier's metrics, and hits among shared negatives.
@@ -263,9 +267,8 @@ def _intervals(
         parts = np.array([found[name] for found in replicates], np.float64)  # None: NaN
         if name == "num_scores" or value is None or np.isnan(parts).any():
             continue
-        error = math.sqrt(
-            float(np.sum((parts - np.mean(parts)) ** 2)) * unseen_share * (JACKKNIFE_GROUPS - 1) / JACKKNIFE_GROUPS
-        )
+        squares = float_sum((parts - float_sum(parts) / len(parts)) ** 2)
+        error = math.sqrt(squares * unseen_share * (JACKKNIFE_GROUPS - 1) / JACKKNIFE_GROUPS)
         if math.isfinite(error):
             low, high = _ends(value, error, critical, _RANGES.get(name, (0.0, 1.0)))
             intervals[name] = {"standard_error": error, "low": low, "high": high}

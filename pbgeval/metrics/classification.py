@@ -13,6 +13,7 @@ import math
 
 import numpy as np
 
+from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.query_metrics import ratio
 
 Count = int | float  # a number of scores, or the sum of their weights
@@ -183,10 +184,11 @@ def _precision_recall(positive_K: np.ndarray, negative_K: np.ndarray) -> dict[st
     above_K = np.cumsum(positive_K)
     precision_K = above_K / (above_K + np.cumsum(negative_K))
     return {
-        "average_precision_score": float((positive_K * precision_K).sum() / total),
-        "area_under_the_precision_recall_curve": float(
-            (positive_K * (precision_K + np.append(1.0, precision_K[:-1]))).sum() / (2 * total)
-        ),
+        "average_precision_score": float_sum(positive_K * precision_K) / total,
+        "area_under_the_precision_recall_curve": float_sum(
+            positive_K * (precision_K + np.append(1.0, precision_K[:-1]))
+        )
+        / (2 * total),
     }
 
 

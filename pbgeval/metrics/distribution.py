@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pbgeval.notation import Floats, Integers
 from pbgeval.stats.bins import bin_middles
+from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.keyed_sums import KeyedSums, begins, first_of_each
 from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.series import harmonic, harmonic_squares, log_power_moments
@@ -130,7 +131,6 @@ def variance_of_hits_at(groups: CandidateGroups, cutoff: int) -> float:
     return groups.variance_of_mean(share_hit_G * (1.0 - share_hit_G))
 
 
-_SUM_ROWS = 64  # added one after the other; ten times as fast as an exact sum of every value
 SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each sum by rank, is rounded once
 
 
@@ -213,11 +213,11 @@ class RankDistribution:
     @cached_property
     def total_weight(self) -> float:
         """The sum of all weights; 0 where there is nothing to take a mean of."""
-        return _sum(self.weight_K)
+        return float_sum(self.weight_K)
 
     def mean(self, value_K: Floats) -> float:
         """Return the weighted mean of a value of each rank."""
-        return _sum(self.weight_K * value_K) / self.total_weight
+        return float_sum(self.weight_K * value_K) / self.total_weight
 
     @cached_property
     def mean_log_rank(self) -> float:
@@ -236,23 +236,15 @@ class RankDistribution:
 
     def hits_at(self, cutoff: int) -> float:
         """Return the weighted share of ranks at most the cut-off; half ranks compare as they are."""
-        return _sum(self.weight_K[self._within(cutoff)]) / self.total_weight
+        return float_sum(self.weight_K[self._within(cutoff)]) / self.total_weight
 
     def mean_reciprocal_rank(self, cutoff: float = inf) -> float:
         """Return the weighted mean of 1 / rank of ranks at most the cut-off, and of 0 for others."""
         within = self._within(cutoff)
-        return _sum(self.weight_K[within] / self.ranks_K[within]) / self.total_weight
+        return float_sum(self.weight_K[within] / self.ranks_K[within]) / self.total_weight
 
     def _within(self, cutoff: float) -> slice:
         return slice(0, int(np.searchsorted(self.ranks_K, cutoff, "right")))
-
-
-def _sum(values: Floats) -> float:
-    """Add up columns, then their sums exactly: the same bits on any processor."""
-    num_columns = -(-len(values) // _SUM_ROWS)
-    padded = np.zeros(_SUM_ROWS * num_columns)
-    padded[: len(values)] = values
-    return fsum(padded.reshape(_SUM_ROWS, num_columns).sum(axis=0).tolist())
 
 
 def weighted_median(value_K: Floats, weight_K: Floats) -> float:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pbgeval.metrics.student import ERROR_RATE, student_quantile
 from pbgeval.notation import Side
+from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QueryMetric, keyed_metrics
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, query_mean
 from pbgeval.stats.rank_types import RankType
@@ -176,7 +177,8 @@ class _Clusters:
         mean, variance, _ = self._mean(MEAN_RECIPROCAL_RANK, RankType.REALISTIC)
         if variance <= (_NO_VARIANCE * mean) ** 2:
             return num_clusters / unseen
-        of_one_query = float(np.var(np.sort(reciprocal_Q.numpy())))  # sorted: the order of queries moves no bit
+        ordered_Q = np.sort(reciprocal_Q.numpy())  # the order of queries moves no bit
+        of_one_query = float_sum((ordered_Q - float_sum(ordered_Q) / len(one_Q)) ** 2) / len(one_Q)
         return min(max(of_one_query / variance, num_clusters / unseen), len(one_Q) / unseen)
 
 
@@ -219,11 +221,11 @@ def variance_of_mean(residual_N: np.ndarray, design: SampleDesign) -> tuple[floa
     draws_G = sampled_G * (1.0 - sampled_G / np.maximum(population_G, 1))  # corrected for the finite population
     parts_G = draws_G * squares_G / np.maximum(free_G, 1)
     errors_G = parts_G / np.maximum(sampled_G, 1) ** 2  # of the strata's means
-    variance = (float(parts_G.sum()) + _variance_of_rounding(means_G, errors_G, design)) / len(residual_N) ** 2
-    pooled = float(squares_G.sum()) / design.degrees_of_freedom
+    variance = (float_sum(parts_G) + _variance_of_rounding(means_G, errors_G, design)) / len(residual_N) ** 2
+    pooled = float_sum(squares_G) / design.degrees_of_freedom
     shrunk_G = draws_G * (squares_G + PRIOR_DRAWS * pooled) / (free_G + PRIOR_DRAWS)
-    fourth = float((shrunk_G**2 / np.maximum(free_G, 1)).sum())
-    freedom = float(shrunk_G.sum()) ** 2 / fourth if fourth > 0.0 else math.inf
+    fourth = float_sum(shrunk_G**2 / np.maximum(free_G, 1))
+    freedom = float_sum(shrunk_G) ** 2 / fourth if fourth > 0.0 else math.inf
     return variance, max(1, int(min(freedom, design.degrees_of_freedom)))
 
 
@@ -241,8 +243,8 @@ def _variance_of_rounding(means_G: np.ndarray, errors_G: np.ndarray, design: Sam
     order_G = np.argsort(step_G, kind="stable")
     widths = np.diff(np.concatenate([[0.0], step_G[order_G], [1.0]]))
     heights = np.concatenate([[0.0], np.cumsum(change_G[order_G])])
-    variance = float((widths * heights**2).sum()) - float((widths * heights).sum()) ** 2
-    return max(0.0, variance - float((fraction_G * (1.0 - fraction_G) * errors_G).sum()))
+    variance = float_sum(widths * heights**2) - float_sum(widths * heights) ** 2
+    return max(0.0, variance - float_sum(fraction_G * (1.0 - fraction_G) * errors_G))
 
 
 # The interval of a sample after a round -> whether its target is met, and which round is needed if not.

@@ -21,6 +21,7 @@ from attrs import evolve, frozen
 
 from pbgeval.metrics.student import ERROR_RATE, student_quantile, two_sided_probability
 from pbgeval.notation import distinct
+from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.paired import PairedStats
 from pbgeval.stats.query_metrics import QueryMetric
 from pbgeval.stats.rank_types import RankType, doubled_rank
@@ -128,8 +129,8 @@ def _variance(moments: np.void, number: int, keys: Sequence[np.ndarray]) -> tupl
     side_means = moments["change"][:, number] / np.maximum(moments["num"], 1)
     of_units = (
         square
-        - 2 * float(side_means @ moments["size_change"][:, number])
-        + float(side_means @ moments["size"] @ side_means)
+        - 2 * float_sum(side_means * moments["size_change"][:, number])
+        + float_sum((np.outer(side_means, side_means) * moments["size"]).ravel())
     )
     of_units = correction * (of_units if of_units > _ROUNDING * square else 0.0)
     more, spread = 0.0, 0.0
@@ -137,7 +138,7 @@ def _variance(moments: np.void, number: int, keys: Sequence[np.ndarray]) -> tupl
         if not of_side.shape[1]:  # every query has its own
             continue
         num_K, change_K = of_side[0].astype(np.float64), of_side[1 + number].astype(np.float64)
-        num_keys = float(num_K.sum()) ** 2 / float((num_K**2).sum())  # of equal size that would be worth these
+        num_keys = float_sum(num_K) ** 2 / float_sum(num_K**2)  # of equal size that would be worth these
         if num_keys < 2.0 - 1e-9:
             return None
         mean = float(side_means[side])
@@ -146,7 +147,7 @@ def _variance(moments: np.void, number: int, keys: Sequence[np.ndarray]) -> tupl
             - 2 * mean * moments["cell_size_change"][side, number]
             + mean**2 * moments["cell_sizes"][side]
         )
-        of_keys = float(((change_K - mean * num_K) ** 2).sum()) * num_keys / (num_keys - 1)
+        of_keys = float_sum((change_K - mean * num_K) ** 2) * num_keys / (num_keys - 1)
         more += of_keys - correction * max(within, 0.0)
         spread += of_keys**2 / (num_keys - 1)
     variance = of_units + max(more, 0.0)

@@ -14,6 +14,7 @@ import numpy as np
 
 from pbgeval.notation import Floats, Side
 from pbgeval.stats.cluster_sums import BY_EDGE, BY_KEY, VALUE_BITS, ClusterSums
+from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, keyed_metrics
 from pbgeval.stats.rank_types import RankType
 
@@ -42,14 +43,14 @@ def standard_errors(sums: ClusterSums, sides: Sequence[Side]) -> dict[str, float
 def _standard_error(sums: ClusterSums, sides: Sequence[Side], metric: QueryMetric, rank_type: RankType) -> float | None:
     unit = metric.denominator(VALUE_BITS)
     numerator, counted = (
-        sum(float(of_side.sum()) for of_side in of)
+        sum(float_sum(of_side) for of_side in of)
         for of in zip(*(_parts(sums, BY_EDGE, side, metric, rank_type) for side in sides), strict=True)
     )
     if not counted:
         return None
     mean = numerator / (unit * counted)
     of_edges = [_residuals(sums, BY_EDGE, side, metric, rank_type, mean) for side in sides]
-    num_edges = max(float(sums.column(BY_EDGE, side, QUERIES).sum()) for side in sides)
+    num_edges = max(float_sum(sums.column(BY_EDGE, side, QUERIES)) for side in sides)
     if num_edges < 2.0:
         return None
     correction = num_edges / (num_edges - 1.0)
@@ -59,7 +60,7 @@ def _standard_error(sums: ClusterSums, sides: Sequence[Side], metric: QueryMetri
         if not sums.has(BY_KEY, side):  # entities without numbers
             continue
         size_G = sums.column(BY_KEY, side, QUERIES)
-        num_keys = float(size_G.sum()) ** 2 / _squares(size_G)  # of equal size that would be worth these
+        num_keys = float_sum(size_G) ** 2 / _squares(size_G)  # of equal size that would be worth these
         if num_keys < 2.0 - 1e-9:
             return None
         keys_G = _residuals(sums, BY_KEY, side, metric, rank_type, mean)
@@ -79,8 +80,8 @@ def _residuals(sums: ClusterSums, by: str, side: Side, metric: QueryMetric, rank
     numerator_G, counted_G = _parts(sums, by, side, metric, rank_type)
     residual_G = numerator_G / metric.denominator(VALUE_BITS) - mean * counted_G
     size_G = sums.column(by, side, QUERIES)
-    return residual_G - size_G * (float(residual_G.sum()) / float(size_G.sum()))
+    return residual_G - size_G * (float_sum(residual_G) / float_sum(size_G))
 
 
 def _squares(values_G: Floats) -> float:
-    return float((values_G * values_G).sum())
+    return float_sum(values_G * values_G)

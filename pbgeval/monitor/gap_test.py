@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 
 from pbgeval.metrics.student import student_quantile
 from pbgeval.monitor.records import Estimate, Verdict
+from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QueryMetric
 
 MIN_BUCKETS = 4  # for an error that comes from the differences between them
@@ -107,8 +108,8 @@ class GapTest:
         shares_B /= shares_B.sum()
         gained = Change.from_buckets(shares_B, [of.gained for of in teeth], pooled_gained)
         lost = Change.from_buckets(shares_B, [of.lost for of in teeth], pooled_lost)
-        margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
-        sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
+        margin = self.tolerance * float_sum(shares_B * [of.visit.after for of in teeth])
+        sign = math.copysign(1.0, float_sum(shares_B * [of.gap_before for of in teeth]))
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
         verdict: Verdict = "undecided"
         if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
@@ -133,15 +134,15 @@ class Change:
     def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: Pooled | None = None) -> Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
         values_B, num_buckets = np.array(values), len(values)
-        mean = float(shares_B @ values_B)
+        mean = float_sum(shares_B * values_B)
         error = None if pooled is None else pooled.estimate(MEAN_RECIPROCAL_RANK).standard_error
         if pooled is not None and error is not None:
             return cls(mean, error, pooled.num_clusters - 1)
         if num_buckets < MIN_BUCKETS:
             return cls(mean, None, 1)
-        variance = float(np.sum((shares_B * (values_B - mean)) ** 2)) * num_buckets / (num_buckets - 1)
+        variance = float_sum((shares_B * (values_B - mean)) ** 2) * num_buckets / (num_buckets - 1)
         # Few large buckets among many small ones are few (Kish's effective number).
-        freedom = max(1, math.floor(1.0 / float(shares_B @ shares_B) + 1e-9) - 1)
+        freedom = max(1, math.floor(1.0 / float_sum(shares_B**2) + 1e-9) - 1)
         return cls(mean, math.sqrt(variance), freedom)
 
     def exceeds(self, margin: float, level: float, sign: float = 1.0) -> bool:
