@@ -30,6 +30,13 @@ except SystemExit as end:
 """
 
 
+def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path: Path) -> None:
+    """Beside a clone, the folder `pbgeval` is the clone's, not the package."""
+    (tmp_path / "pbgeval").mkdir()
+
+    assert run_program(sys.executable, "-c", "import pbgeval; print(pbgeval.evaluate.__name__)", cwd=tmp_path)
+
+
 def test_an_evaluation_of_buckets_imports_no_importer_and_no_reader_of_foreign_models(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
 
