@@ -273,7 +273,7 @@ def difference_tiles(comparison: Comparison) -> list[Tile]:
 
 
 def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
-    """Return which run is better in MRR, or in the first metric, and what the other metrics say.
+    """Return by how much a run is ahead in MRR, or in the first metric, with its interval; and what others say.
 
     Args:
         comparison: of A and B.
@@ -282,18 +282,17 @@ def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
     if not comparison.differences:
         return ""
     main = _main(comparison.differences)
-    a, b, difference, _ = cells_of(main, decimals_of_table([main]))
-    is_b = _gain(main) > 0
-    if main.only_interval_tells:
-        better, figures = (names[1], f"{b} against {a}") if is_b else (names[0], f"{a} against {b}")
-        ahead = f"{better} is ahead by {difference.lstrip('+−')} in {_title(main)} ({figures})"
-        told = [f"{ahead}, but not significantly: p is {_both_p(main, comparison.differences)}"]
-    elif not main.is_significant:
-        told = [f"{names[0]} and {names[1]} do not differ significantly in {_title(main)} ({a} and {b})"]
-    elif is_b:
-        told = [f"{names[1]} is significantly better than {names[0]} in {_title(main)} ({b} against {a})"]
+    is_b, lead, title = _gain(main) > 0, lead_of(main), _title(main)
+    a, b, *_ = cells_of(main, decimals_of_table([main]))
+    better, figures = (names[1], f"{b} against {a}") if is_b else (names[0], f"{a} against {b}")
+    if main.is_significant:
+        told = [f"{better} is significantly ahead by {lead} in {title} ({figures})"]
+    elif main.only_interval_tells:
+        p = _both_p(main, comparison.differences)
+        told = [f"{better} is ahead by {lead} in {title} ({figures}), but not significantly: p is {p}"]
     else:
-        told = [f"{names[0]} is significantly better than {names[1]} in {_title(main)} ({a} against {b})"]
+        ahead = f"{better} is ahead by {lead}" if main.difference else f"the difference is {lead}"
+        told = [f"{names[0]} and {names[1]} do not differ significantly in {title}: {ahead}"]
     others = [of for of in comparison.differences if of is not main]
     agree = [of for of in others if of.is_significant and main.is_significant and (_gain(of) > 0) == is_b]
     apart = [of for of in others if of.is_significant and of not in agree]
@@ -304,6 +303,17 @@ def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
     open_ones = [of for of in others if not of.is_significant]
     told += [f"no significant difference in {_titles(open_ones)}"] if open_ones and main.is_significant else []
     return f"{'; '.join(told)}."
+
+
+def lead_of(of: Difference) -> str:
+    """Return by how much the better run is ahead, and its 95% interval: positive numbers are in its favor."""
+    decimals = decimals_of_table([of])[usual_decimals(of.metric)]
+    sign = -1 if of.difference < 0 else 1
+    told = rounded(abs(of.difference), decimals)
+    if of.low is None or of.high is None:
+        return told
+    low, high = (rounded(end, decimals) for end in sorted((sign * of.low, sign * of.high)))
+    return f"{told} (95% interval {low} to {high})"
 
 
 def _both_p(of: Difference, compared: Sequence[Difference]) -> str:

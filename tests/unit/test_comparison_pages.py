@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from pbgeval.metrics.paired import Difference
 from pbgeval.report.charts import Axis, Box, Line, bar_labels, line_labels
@@ -33,26 +34,28 @@ def comparison(*differences: Difference) -> Comparison:
     [
         (
             [difference("mean_reciprocal_rank", 0.25, 0.5, 0.01), difference("mean_rank", 9.0, 5.0, 0.01, -1)],
-            "new is significantly better than old in MRR (0.5000 against 0.2500); also in mean rank.",
+            "new is significantly ahead by 0.2500 (95% interval 0.2300 to 0.2700) in MRR (0.5000 against 0.2500); also "
+            "in mean rank.",
         ),
         (
             [difference("mean_reciprocal_rank", 0.5, 0.25, 0.01), difference("mean_rank", 9.0, 5.0, 0.01, -1)],
-            "old is significantly better than new in MRR (0.5000 against 0.2500); new is significantly better in mean "
-            "rank.",
+            "old is significantly ahead by 0.2500 (95% interval 0.2300 to 0.2700) in MRR (0.5000 against 0.2500); new "
+            "is significantly better in mean rank.",
         ),
         (
             [difference("mean_rank", 9.0, 5.0, 0.01, -1), difference("hits_at_1", 0.25, 0.5, 0.3)],
-            "new is significantly better than old in mean rank (5.000 against 9.000); no significant difference in "
-            "hits@1.",
+            "new is significantly ahead by 4.000 (95% interval 3.980 to 4.020) in mean rank (5.000 against 9.000); no "
+            "significant difference in hits@1.",
         ),
         (
             [difference("mean_reciprocal_rank", 0.25, 0.5, 0.3, width=0.3), difference("hits_at_1", 0.25, 0.5, 0.01)],
-            "old and new do not differ significantly in MRR (0.2500 and 0.5000); new is significantly better in "
-            "hits@1.",
+            "old and new do not differ significantly in MRR: new is ahead by 0.2500 (95% interval −0.0500 to 0.5500); "
+            "new is significantly better in hits@1.",
         ),
         (
             [difference("hits_at_1", 0.5, 0.5, 1.0)],
-            "old and new do not differ significantly in hits@1 (0.5000 and 0.5000).",
+            "old and new do not differ significantly in hits@1: the difference is 0.0000 (95% interval −0.0200 to "
+            "0.0200).",
         ),
         (
             [
@@ -60,17 +63,22 @@ def comparison(*differences: Difference) -> Comparison:
                 difference("hits_at_1", 0.1, 0.1, 1.0),
                 difference("hits_at_3", 0.1, 0.2, 0.01),
             ],
-            "new is ahead by 0.0161 in MRR (0.1894 against 0.1733), but not significantly: p is 0.0310 alone, 0.1530 "
-            "corrected for 3 metrics; new is significantly better in hits@3.",
+            "new is ahead by 0.0161 (95% interval 0.0015 to 0.0307) in MRR (0.1894 against 0.1733), but not "
+            "significantly: p is 0.0310 alone, 0.1530 corrected for 3 metrics; new is significantly better in hits@3.",
         ),
         (
             [difference("mean_rank", 5.0, 9.0, 0.06, -1, alone=0.03, width=3.0), difference("hits_at_1", 0.1, 0.1, 1)],
-            "old is ahead by 4.000 in mean rank (5.000 against 9.000), but not significantly: p is 0.0300 alone, "
-            "0.0600 corrected for 2 metrics.",
+            "old is ahead by 4.000 (95% interval 1.000 to 7.000) in mean rank (5.000 against 9.000), but not "
+            "significantly: p is 0.0300 alone, 0.0600 corrected for 2 metrics.",
         ),
         (
             [difference("hits_at_1", 0.25, 0.5, 0.06)],
-            "new is ahead by 0.2500 in hits@1 (0.5000 against 0.2500), but not significantly: p is 0.0600.",
+            "new is ahead by 0.2500 (95% interval 0.2300 to 0.2700) in hits@1 (0.5000 against 0.2500), but not "
+            "significantly: p is 0.0600.",
+        ),
+        (  # too few queries for an interval
+            [evolve(difference("hits_at_1", 0.5, 0.25, 0.5), low=None, high=None, p_value=None, p_holm=None)],
+            "old and new do not differ significantly in hits@1: old is ahead by 0.2500.",
         ),
         ([], ""),
     ],
