@@ -33,6 +33,7 @@ OVER_SAMPLES = (
 )
 OVER_TEST_EDGES = "± is the standard error: how much a figure depends on which edges are in the test set."
 WITHOUT_ERROR = "Without ±: no error is computed, or all queries agree."
+SURE_HITS = "Hits@k is not shown where no query has more than k candidates, as it is always 1."
 SHOWN_SIDES = ("both", "head", "tail", "relation")  # the columns of a table: a phone shows the first
 
 _GROUPS = {
@@ -69,22 +70,40 @@ def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> Dat
 
     Args:
         document: of a result.
-        for_papers: values and errors of a metric have the same decimals, which are at least three.
+        for_papers: values and errors of a metric have the same decimals, which are at least three; hits that no query
+            can miss are not shown.
     """
     metrics, headline = document["metrics"], document["headline"]
     sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
     of_rows = headline_rows(metrics, headline)
     decimals = _decimals_of_papers(document, [key for _, key in of_rows], sides) if for_papers else {}
+    sure = {(side, key) for side in sides for _, key in of_rows if for_papers and is_sure(document, f"{side}.{key}")}
     rows = [
-        (name, *(_with_error(document, f"{side}.{key}", decimals.get(key)) for side in sides)) for name, key in of_rows
+        (
+            name,
+            *(
+                UNDEFINED if (side, key) in sure else _with_error(document, f"{side}.{key}", decimals.get(key))
+                for side in sides
+            ),
+        )
+        for name, key in of_rows
+        if not sure.issuperset((side, key) for side in sides)
     ]
     sample = part_of(document)
     told = OVER_TEST_EDGES if sample is None else OVER_SAMPLES.format(**sample)
     figures = [cell for _, *cells in rows for cell in cells if cell != UNDEFINED and " to " not in cell]
     have_error = ["±" in cell for cell in figures]
     of_errors = [told, *([] if all(have_error) else [WITHOUT_ERROR])] if any(have_error) else []
-    notes = [*of_errors, *notes_of(document)]
+    notes = [*of_errors, *([SURE_HITS] if sure else []), *notes_of(document)]
     return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(notes), "headline")
+
+
+def is_sure(document: Mapping[str, Any], key: str) -> bool:
+    """Tell whether a metric is hits at k of queries that have at most k candidates."""
+    side, cutoff = key.partition(".")[0], key.rpartition(".hits_at_")[2]
+    diagnosis = (document.get("diagnostics") or {}).get(side)  # an unfinished run has none
+    most = diagnosis["num_candidates"]["max"] if diagnosis else None
+    return most is not None and cutoff.isdecimal() and most <= int(cutoff)
 
 
 def _decimals_of_papers(document: Mapping[str, Any], keys: Iterable[str], sides: Collection[str]) -> dict[str, int]:

@@ -36,10 +36,12 @@ from pbgeval.report.figures import (
     every_metric,
     final_table,
     headline_of,
+    is_sure,
     name_of,
     origin_of,
     popularity_of,
     short_text_of,
+    short_title,
     ties_of,
     ties_told,
     tiles_of,
@@ -386,10 +388,12 @@ def tables_of(source: Source) -> list[DataTable]:
     """Return the tables that papers have: the headline, the first rows of breakdowns, the passes of training."""
     tables: list[DataTable] = []
     if source.report is not None and "metrics" in source.report.document:
-        tables = [headline_of(source.report.document, for_papers=True)]
+        document = source.report.document
+        tables = [headline_of(document, for_papers=True)]
+        sure = [short_title(key) for key in document["metrics"] if key.startswith("both.") and is_sure(document, key)]
         for table in breakdowns_of(source.report):
             note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
-            tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), _TOO_MUCH))
+            tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), [*_TOO_MUCH, *sure]))
     if source.training is not None:
         tables.append(passes_of(source.training))
     return tables

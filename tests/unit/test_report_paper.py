@@ -9,7 +9,7 @@ import torch
 from pbgeval import edge_scorer, evaluate_triples
 from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
-from pbgeval.report.figures import headline_of
+from pbgeval.report.figures import SURE_HITS, UNDEFINED, headline_of
 from pbgeval.report.page import MAX_ROWS, Source, latex, markdown
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, escape_latex, escape_markdown, to_latex
@@ -73,6 +73,26 @@ def test_a_metric_has_three_decimals_or_more_and_its_errors_and_sides_as_many() 
     key = "head.realistic.mean_reciprocal_rank"
     value, error = (f"{of[key]:.3f}" for of in (document["metrics"], document["standard_errors"]))
     assert of_papers["mean reciprocal rank"][1] == f"{value} ± {error}"
+
+
+def test_hits_that_no_query_can_miss_are_not_in_papers(tmp_path: Path) -> None:
+    test = [(number % 7, 0, number % 5) for number in range(35)]
+    scorer = edge_scorer(lambda h, _, t: (3 * h + 5 * t).remainder(11).float(), num_entities=7, num_relations=1)
+    report = evaluate_triples(scorer, test, hits_at=[3, 6, 7, 50], output=tmp_path / "out")
+    document = report.document
+
+    table = headline_of(document, for_papers=True)
+
+    assert [name for name, *_ in table.rows if name.startswith("hits")] == ["hits@3", "hits@6"]
+    assert SURE_HITS in table.note.splitlines()
+    assert [document["metrics"][f"both.realistic.hits_at_{k}"] for k in (7, 50)] == [1.0, 1.0]
+    relations = rows_of_markdown(markdown(Source("run", Report.read(tmp_path / "out"))))
+    assert {"hits@3", "hits@6"} == {cell for row in relations for cell in row[1:] if cell.startswith("hits")}
+    assert [name for name, *_ in headline_of(document).rows if name.startswith("hits")][2:] == ["hits@7", "hits@50"]
+    fewer = {**document, "diagnostics": document["diagnostics"] | {"tail": {"num_candidates": {"max": 3}}}}
+    cells = {name: of_sides for name, *of_sides in headline_of(fewer, for_papers=True).rows}  # both, head, tail
+    assert [cell == UNDEFINED for cell in cells["hits@3"]] == [False, False, True]
+    assert SURE_HITS not in headline_of(evaluate_triples(scorer, test, hits_at=[3]).document, for_papers=True).note
 
 
 @pytest.fixture(scope="module")
