@@ -10,7 +10,13 @@ from pbgeval.report.conditions import edges_told, is_much_tied, num_trained_on, 
 from pbgeval.report.figures import headline_rows, number, with_error
 from pbgeval.results.result import errors_of, errors_over_draws
 
-ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ
+ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ, or a figure from chance
+NEAR_CHANCE = 0.1  # of the way from chance to perfect: what is surely below is no better than chance
+CHANCE = {  # figures that tell: (name, value of scores that say nothing); the first that a result has decides
+    "both.realistic.adjusted_mean_rank_index": ("AMRI", 0.0),
+    "both.query_auc": ("AUC per query", 0.5),
+    "both.auc": ("AUC pooled", 0.5),
+}
 FIGURES = {  # name in summary.json -> key, `*` stands for the headline's rank type
     "mrr": "both.*.mean_reciprocal_rank",
     "mrr_standard_error": "both.*.mean_reciprocal_rank",
@@ -60,7 +66,44 @@ def _headline(document: Mapping[str, Any]) -> str:
     value, error = document["metrics"][key], errors_of(document).get(key)
     if value is None:
         return f"{filtered} {name} is undefined {on}"
-    return f"{filtered} {name} {with_error(value, error) if error else number(key, value)} {on}"
+    told = f"{filtered} {name} {with_error(value, error) if error else number(key, value)} {on}"
+    return ", ".join(filter(None, [told, chance_told(document)]))
+
+
+def chance_told(document: Mapping[str, Any]) -> str:
+    """Return that a model is no better than chance, or that too few edges tell; empty where it is better.
+
+    It is better where its AMRI, or its mean reciprocal rank, is above that of random ranks by `ERRORS_APART` standard
+    errors: few good ranks beside many bad ones raise only the latter. Without AMRI an AUC is asked.
+    """
+    metrics, errors = document["metrics"], _all_errors(document)
+    found = next((key for key in CHANCE if metrics.get(key) is not None), None)
+    if found is None or _mrr_beats_chance(metrics, errors):
+        return ""
+    (name, chance), value, error = CHANCE[found], metrics[found], errors.get(found, 0.0)
+    reach = ERRORS_APART * error
+    if value - reach > chance or (not error and value != chance):  # without an error, only equal scores tell
+        return ""
+    figure = f"{name} {with_error(value, error) if error else number(found, value)}"
+    if value + reach <= chance + NEAR_CHANCE * (1.0 - chance):
+        return f"no better than chance ({figure})"
+    return f"too few edges to tell from chance ({figure})"
+
+
+def _mrr_beats_chance(metrics: Mapping[str, Any], errors: Mapping[str, float]) -> bool:
+    """Tell whether the mean reciprocal rank is above that of random ranks, by its error where it has one."""
+    key = "both.realistic.mean_reciprocal_rank"
+    value, adjusted = metrics.get(key), metrics.get("both.realistic.adjusted_inverse_harmonic_mean_rank")
+    if value is None or adjusted is None:
+        return False
+    # Adjusted: (MRR - expected) / (1 - expected), so its error is larger by the same factor.
+    return bool(adjusted * (1.0 - value) > ERRORS_APART * errors.get(key, 0.0) * (1.0 - adjusted))
+
+
+def _all_errors(document: Mapping[str, Any]) -> Mapping[str, float]:
+    """Return the standard errors of figures, and of the AUC that of comparing a part of the scores."""
+    intervals = document.get("intervals") or {}
+    return {key: of["standard_error"] for key, of in intervals.items() if "standard_error" in of} | errors_of(document)
 
 
 def _sides(document: Mapping[str, Any]) -> Iterator[str]:

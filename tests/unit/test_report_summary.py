@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from pbgeval import edge_scorer, evaluate_triples
 from pbgeval.report.page import page_of, read_source
 from pbgeval.report.report import Report
-from pbgeval.report.summary import FIGURES, sentence_of, summary_of
+from pbgeval.report.summary import FIGURES, chance_told, sentence_of, summary_of
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
 from tests.kit.reports import rows_of
@@ -97,6 +100,67 @@ def test_the_sentence_says_the_headline_how_sides_differ_and_what_to_distrust(
     changes: dict[str, Any], sentence: str
 ) -> None:
     assert sentence_of(document(**changes)) == f"{sentence}."
+
+
+AMRI, ADJUSTED_MRR = "both.realistic.adjusted_mean_rank_index", "both.realistic.adjusted_inverse_harmonic_mean_rank"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "errors", "told"),
+    [
+        ({AMRI: 0.01}, {AMRI: 0.02}, "no better than chance (AMRI 0.01 ± 0.02)"),
+        ({AMRI: -0.4}, {AMRI: 0.02}, "no better than chance (AMRI −0.40 ± 0.02)"),
+        ({AMRI: 0.05}, {AMRI: 0.02}, ""),
+        ({AMRI: 0.3}, {AMRI: 0.2}, "too few edges to tell from chance (AMRI 0.3 ± 0.2)"),
+        ({AMRI: 0.0}, {}, "no better than chance (AMRI 0.0000)"),  # all candidates tie
+        ({AMRI: -0.3}, {}, ""),  # one edge: no error
+        ({AMRI: 0.01, ADJUSTED_MRR: 0.1}, {AMRI: 0.02}, ""),  # some good ranks beside many bad ones
+        ({AMRI: 0.01, ADJUSTED_MRR: 0.001}, {AMRI: 0.02}, "no better than chance (AMRI 0.01 ± 0.02)"),
+        ({AMRI: 0.01, "both.query_auc": 0.9}, {AMRI: 0.02}, "no better than chance (AMRI 0.01 ± 0.02)"),
+        (
+            {AMRI: None, "both.query_auc": 0.51},
+            {"both.query_auc": 0.01},
+            "no better than chance (AUC per query 0.51 ± 0.01)",
+        ),
+        ({"both.query_auc": 0.53}, {"both.query_auc": 0.01}, ""),
+        ({"both.auc": 0.497}, {"both.auc": 0.004}, "no better than chance (AUC pooled 0.497 ± 0.004)"),
+        ({"both.auc": 0.51}, {"both.auc": 0.004}, ""),
+    ],
+)
+def test_a_model_that_is_no_better_than_chance_is_said_to_be(
+    metrics: dict[str, float | None], errors: dict[str, float], told: str
+) -> None:
+    of_intervals = {key: {"standard_error": error, "low": 0.0, "high": 1.0} for key, error in errors.items()}
+    mrr = {f"both.{MRR}": 0.01}
+    found = document(metrics=mrr | metrics, standard_errors={f"both.{MRR}": 0.003} | errors, intervals={})
+
+    assert chance_told(found) == told
+    assert sentence_of(found) == f"Filtered MRR 0.010 ± 0.003 on 2,123 edges{f', {told}' if told else ''}."
+    if "both.auc" in metrics:  # its error is that of comparing a part of the scores
+        found = document(metrics=metrics, standard_errors={}, intervals=of_intervals)
+        assert chance_told(found) == told
+
+
+@pytest.mark.parametrize(
+    ("score", "told"),
+    [
+        (lambda lhs, _, rhs: torch.zeros_like(lhs + rhs).float(), True),
+        (lambda lhs, _, rhs: (mixed(lhs * 200 + rhs) % 1009).float(), True),
+        (lambda lhs, _, rhs: -((lhs + 1 - rhs) % 200).float(), False),
+        (lambda lhs, _, rhs: torch.where(lhs % 5 == 0, 1e6, -1.0) * -((lhs + 1 - rhs) % 200).float(), False),
+    ],
+    ids=["constant", "random", "perfect", "a fifth perfect, the others last"],
+)
+def test_random_scores_are_chance_and_good_ones_are_not(score: Callable[..., torch.Tensor], *, told: bool) -> None:
+    test = [(number, 0, (number + 1) % 200) for number in range(200)]
+    scorer = edge_scorer(score, num_entities=200, num_relations=1)
+
+    assert ("no better than chance" in sentence_of(evaluate_triples(scorer, test).document)) is told
+
+
+def mixed(number: torch.Tensor) -> torch.Tensor:
+    """A permutation of numbers that looks random."""
+    return (number * 2654435761 + 12345) % 4294967291 // 7
 
 
 def test_the_summary_has_ten_numbers_in_the_order_of_reading() -> None:
