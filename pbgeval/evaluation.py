@@ -567,14 +567,22 @@ def plan_evaluation(
 
 
 @contextmanager
-def inputs_of_config(config: EvalConfig, output: Path | None = None) -> Iterator[Inputs]:
+def inputs_of_config(
+    config: EvalConfig, output: Path | None = None, made_by_others: Sequence[Path] = ()
+) -> Iterator[Inputs]:
     """Open what a config names, objects in place.
+
+    Args:
+        config: checked.
+        output: the output directory, which buckets of files of edges go to; None: the default one.
+        made_by_others: further folders `imported`, whose buckets are used if they are of these files.
 
     Raises:
         EvalError: as `output_of`.
     """
-    with local_copies(config, read_in_place=True) as local, in_buckets(local, output, Observer()) as split:
-        yield open_inputs(split)
+    with ExitStack() as stack:
+        local = stack.enter_context(local_copies(config, read_in_place=True))
+        yield open_inputs(stack.enter_context(in_buckets(local, output, Observer(), made_by_others=made_by_others)))
 
 
 def in_buckets(

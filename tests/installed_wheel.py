@@ -78,8 +78,7 @@ def built(shared_folder: Path) -> Built:
 def _build_both(folder: Path) -> None:
     # Not the checkout itself: setuptools leaves files in it, and takes up what earlier builds have left.
     ignored = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
-    # Other tests may be writing `results/imported` while this copies.
-    skipped = shutil.ignore_patterns(".git", "imported", *(pattern.rstrip("/") for pattern in ignored))
+    skipped = shutil.ignore_patterns(".git", *(pattern.rstrip("/") for pattern in ignored))
     checkout = Path(shutil.copytree(REPOSITORY, folder / "checkout", ignore=skipped))
     build_wheel(checkout, folder / "wheel")
     _build(

@@ -34,7 +34,7 @@ from pbgeval.metrics.registry import find_metric
 from pbgeval.metrics.topk_metrics import TOPK_METRICS
 from pbgeval.notation import Bucket, WorkUnit, values_between
 from pbgeval.progress import Observer
-from pbgeval.results.output import digest_of
+from pbgeval.results.output import IMPORTED, digest_of
 from pbgeval.results.recompute import BREAKDOWNS, ReportQuery, recompute, with_sections
 from pbgeval.results.result import HISTOGRAM, Result
 from pbgeval.results.saved_run import SavedRun
@@ -118,7 +118,8 @@ def verify(
     saved = SavedRun.open(report, None)
     loaded = load_config(config, overrides)
     seed = secrets.randbits(31) if seed is None else seed
-    with inputs_of_config(loaded) as inputs:
+    made = [Path(result) / IMPORTED, Path(result).parent / IMPORTED]
+    with temporary_folder() as folder, inputs_of_config(loaded, folder / "output", made) as inputs:
         _check_provenance(report, inputs, Path(result), Path(config))
         observer.step("computing the figures from the saved ranks")
         num_figures, fault = _figures_of_ranks(report, inputs, saved)

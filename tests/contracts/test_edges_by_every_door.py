@@ -95,7 +95,7 @@ def by_config(key: str) -> Callable[[Path, Path, Settings], Edges]:
 def by_verify(root: Path, path: Path, settings: Settings) -> Edges:
     """As `verify` opens what it checks, and as `submit` looks at what it sends off."""
     overrides = [f"{name}={value}" for name, value in {"edge_paths": path, **settings}.items()]
-    with inputs_of_config(load_config(root / "eval.json", overrides)) as inputs:
+    with inputs_of_config(load_config(root / "eval.json", overrides), root / "output") as inputs:
         return named(Path(inputs.config.edge_paths[0]))
 
 

@@ -124,8 +124,9 @@ class ThreadTeam(Team):
 
 def result_of(config: EvalConfig, team_size: int) -> Report:
     """The report of a team of threads; edges may be files, too."""
-    with tempfile.TemporaryDirectory() as output, in_buckets(config, None, Observer()) as split:
-        return result_in(split, team_size, Path(output))
+    with tempfile.TemporaryDirectory() as name, in_buckets(config, Path(name) / "made", Observer()) as split:
+        (output := Path(name) / "output").mkdir()
+        return result_in(split, team_size, output)
 
 
 def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:

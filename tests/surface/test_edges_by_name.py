@@ -409,6 +409,19 @@ def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
     assert [path.name for path in imported(dynamic.root / "named")] == ["edges.tsv"]
 
 
+def test_verify_leaves_no_buckets_behind(dynamic: TinyCase) -> None:
+    overrides = (f"edge_paths={dynamic.root}/edges.tsv", "save_ranks=True")
+    succeeds(dynamic, *overrides)
+    (elsewhere := dynamic.root / "elsewhere").mkdir()
+
+    done = run_main(
+        "verify", str(dynamic.root / "output"), str(dynamic.config), *flags(overrides), "--workers", "1", cwd=elsewhere
+    )
+
+    assert (done.status, "0 of them differ" in done.out) == (0, True), done.err
+    assert list(elsewhere.iterdir()) == []
+
+
 # Names that are not known
 
 
