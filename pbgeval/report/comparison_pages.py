@@ -15,6 +15,7 @@ from pbgeval.report.comparison import (
     comparison_tables,
     difference_tiles,
     joined,
+    lead_of,
     relations_to_show,
     sentence_of_two,
 )
@@ -146,15 +147,29 @@ def _with_letters(figures: DataTable) -> DataTable:
     )
 
 
+def _lead_over(found: ManyRuns, second: str) -> str:
+    """Return by how much the best run is ahead of the next; empty for seeds, as the interval is of edges alone."""
+    best = found.ranked()[0][0].name
+    [of] = (
+        of
+        for pair in found.pairs
+        if {pair.a, pair.b} == {best, second}
+        for of in pair.differences
+        if of.difference.metric == found.main_metric
+    )
+    return f"ahead of {second} by {lead_of(of.difference)}" if of.p_seeds is None else ""
+
+
 def sentence_of_many(found: ManyRuns) -> str:
-    """Return which run is best by the main metric, whether that is certain, and by which metrics others are best."""
+    """Return which run is best by the main metric, by how much, whether that is certain, and where others are best."""
     (best, figure), *others = found.ranked()
     if not others:
         return ""
     title = short_title(f"both.{figure.metric}")
     equal = equals_of_best(found, figure.metric)
     than = f"not significantly better than {joined(equal)}" if equal else "significantly better than all others"
-    told = [f"{best.name} has the best {title} ({rounded(figure.mean, 2 if abs(figure.mean) > 10 else 4)}), {than}"]
+    told = [f"{best.name} has the best {title} ({rounded(figure.mean, 2 if abs(figure.mean) > 10 else 4)})"]
+    told[0] += f", {lead}, {than}" if (lead := _lead_over(found, others[0][0].name)) else f", {than}"
     for of in best.figures:
         (other, _), *_ = found.ranked(of.metric)
         if other is not best:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -10,8 +11,12 @@ from attrs import evolve
 from pbgeval.metrics.paired import Difference
 from pbgeval.report.charts import Axis, Box, Line, bar_labels, line_labels
 from pbgeval.report.comparison import Comparison, comparison_tables, difference_tiles, sentence_of_two
+from pbgeval.report.comparison_pages import sentence_of_many
+from pbgeval.report.many_runs import GroupDifference, GroupFigure, GroupPair, ManyRuns, RunGroup
+from pbgeval.report.run_overlap import Overlap
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 
+MRR_ALONE = "mean_reciprocal_rank"
 MRR, RANK = "both.realistic.mean_reciprocal_rank", "both.realistic.mean_rank"
 
 
@@ -85,6 +90,34 @@ def comparison(*differences: Difference) -> Comparison:
 )
 def test_two_runs_are_compared_in_one_sentence(differences: list[Difference], sentence: str) -> None:
     assert sentence_of_two(comparison(*differences), ["old", "new"]) == sentence
+
+
+def many(*means: float, p_seeds: float | None = None) -> ManyRuns:
+    """Runs a, b, ... of these MRRs, of which each differs from each."""
+    names = "abcdef"[: len(means)]
+    same = Overlap(10, 1.0, 0, 0, None, None)
+    groups = [
+        RunGroup(name, (name,), ("model",), (GroupFigure(MRR_ALONE, 1, mean, None, 0.01, (mean,), name),), None)
+        for name, mean in zip(names, means, strict=True)
+    ]
+    pairs = [
+        GroupPair(a.name, b.name, (GroupDifference(of, 0.01, p_seeds),), same)
+        for a, b in itertools.combinations(groups, 2)
+        for of in [difference(MRR_ALONE, a.figures[0].mean, b.figures[0].mean, 0.01)]
+    ]
+    return ManyRuns("both", "realistic", "raw", "edge", "key", (), (), 9, tuple(groups), tuple(pairs))
+
+
+def test_many_runs_are_compared_in_one_sentence() -> None:
+    told = "significantly better than all others."
+    lead = "ahead of c by 0.1000 (95% interval 0.0800 to 0.1200)"
+
+    assert sentence_of_many(many(0.25, 0.5, 0.4)) == f"b has the best MRR (0.5000), {lead}, {told}"
+    assert sentence_of_many(many(0.5, 0.25)) == (
+        f"a has the best MRR (0.5000), ahead of b by 0.2500 (95% interval 0.2300 to 0.2700), {told}"
+    )
+    assert sentence_of_many(many(0.25, 0.5, p_seeds=0.01)) == f"b has the best MRR (0.5000), {told}"
+    assert sentence_of_many(many(0.25)) == ""
 
 
 def test_a_row_whose_interval_alone_leaves_out_0_is_marked() -> None:
