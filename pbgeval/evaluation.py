@@ -540,8 +540,11 @@ def plan_evaluation(
     device: str = "auto",
     observer: Observer | None = None,
     output: str | PathLike[str] | None = None,
+    server: WorkerServer | None = None,
 ) -> tuple[str, RunPlan]:
     """Return the devices that a run of a config on this host uses, and what it takes; nothing is kept of it.
+
+    As many workers as the run has measure at the same time; a `server` forks them.
 
     Files of edges by name are converted, as in the run, unless an earlier run to the same place has done it. What is
     converted here is not kept.
@@ -549,7 +552,7 @@ def plan_evaluation(
     Raises:
         EvalError: as `output_of`; or `max_memory` is too small.
     """
-    launch = Launch.from_arguments(output, workers, device, overwrite=False, observer=observer)
+    launch = Launch.from_arguments(output, workers, device, overwrite=False, observer=observer, server=server)
     places = [DEFAULT_OUTPUTS] if launch.output is None else [launch.output, launch.output.parent]
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
@@ -561,7 +564,7 @@ def plan_evaluation(
         inputs = open_inputs(buckets)
         protocol = make_protocol(inputs)
         num_workers = workers or _default_workers(inputs, protocol, device)
-        plan = plan_alone(inputs, protocol, device, num_workers, launch.observer)
+        plan = plan_alone(inputs, protocol, device, num_workers, launch.observer, server)
         devices = [WorkerDevice.from_device(choose_device(device, rank)) for rank in range(num_workers)]
         return describe_devices(devices, device), evolve(plan, converting_seconds=converting)
 

@@ -8,8 +8,8 @@ import torch
 from attrs import evolve
 
 from pbgeval.cluster.resources import available_bytes
-from pbgeval.config import EvalConfig
 from pbgeval.inputs.edge_sample import FIRST_ROUND_EDGES
+from pbgeval.inputs.model import dtype_of
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.partitions import (
     BYTES_OF_SORTING,
@@ -21,12 +21,10 @@ from pbgeval.inputs.partitions import (
     fixed_bytes,
     plan_memory,
     plan_room,
+    sizes_of_sweep,
 )
 from pbgeval.inputs.protocol import Protocol
-from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.storage.checkpoint import num_bytes_of
-
-BYTES_PER_NUMBER = 4  # of a vector, as it is prepared
 
 
 def check_memory(inputs: Inputs, protocol: Protocol, resident: int, device: torch.device) -> None:
@@ -79,8 +77,8 @@ def expected_memory(
         num_scores = math.ceil(share * protocol.auc.num_scores(num_queries))
         held = check_sample(limit, resident, num_queries, num_scores, filtered=protocol.filtered)
     if protocol.sweeps:
-        row_bytes, sizes = _row_bytes(config), sizes_on(device)
-        most_rows = sizes.rows(sizes.swept_rows, row_bytes // BYTES_PER_NUMBER)
+        widest = max(config.dimension_of(name) for name in config.used_entity_types)
+        row_bytes, most_rows = sizes_of_sweep(widest, dtype_of(config), device)
         plan = plan_memory(limit, resident, num_edges, num_queries, row_bytes, num_threads, held, most_rows)
         plan = evolve(plan, rows_per_range=min(plan.rows_per_range, max(inputs.numbering.num_entities, 1)))
         fixed = fixed_bytes(resident, held, num_edges, num_queries)
@@ -141,8 +139,3 @@ def first_edges(inputs: Inputs) -> int:
     config = inputs.config
     asked = inputs.num_edges if config.target_error is None else FIRST_ROUND_EDGES
     return min(config.sample_edges or asked, inputs.num_edges)
-
-
-def _row_bytes(config: EvalConfig) -> int:
-    widest = max(config.dimension_of(name) for name in config.used_entity_types)
-    return widest * BYTES_PER_NUMBER

@@ -31,7 +31,7 @@ from pbgeval.storage.text import listed, one_line, read_small_text
 from pbgeval.storage.transfers import sent, sent_together
 
 # In what vectors are computed; those for exact ranks are then rounded to float32, once.
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "exact": torch.float64}
+_DTYPES = {"float32": torch.float32, "float64": torch.float64, "exact": torch.float64}
 
 
 def read_relations(
@@ -108,6 +108,11 @@ def relation_of_scorer(config: EvalConfig, scorer: Scorer, caller_settings: Call
     return Relation(relation, CandidatePolicy(config.candidates_of(schema)), torch.float64)
 
 
+def dtype_of(config: EvalConfig) -> torch.dtype:
+    """Return the type of vectors while they are computed; a model that is asked for scores gets numbers instead."""
+    return _DTYPES[precision_of(config)] if config.has_vectors else torch.float64
+
+
 def _sent(parameters: Parameters, dtype: torch.dtype, device: torch.device) -> Parameters:
     values = sent_together(device, *(value.to(dtype) for value in parameters.values()))
     return dict(zip(parameters, values, strict=True))
@@ -118,7 +123,7 @@ def _relations(
 ) -> tuple[Relation, ...]:
     """Make the relations of the config from the parameters of each."""
     precision = precision_of(config)
-    dtype = DTYPES[precision]
+    dtype = dtype_of(config)
     # One for all relations, so that one tally counts their decisions.
     exact_comparator = ExactComparator(config.comparator, config.bias) if precision == "exact" else None
     return tuple(

@@ -17,8 +17,9 @@ from pbgeval.inputs.dispatch import Partition, PartitionCache
 from pbgeval.inputs.opening import Inputs
 from pbgeval.notation import ENDS, Bucket, T
 from pbgeval.ranking.settings import Tables
-from pbgeval.scoring.block_sizes import CPU, GPU_WORKSPACE_BYTES
+from pbgeval.scoring.block_sizes import CPU, GPU_WORKSPACE_BYTES, sizes_on
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.storage.arrays import MappedRows
 from pbgeval.storage.checkpoint import EmbeddingFile, PartitionRows
 
@@ -214,6 +215,18 @@ def plan_memory(
         queries_in_memory=in_memory,
         block_threads=1 + further_blocks,
     )
+
+
+def sizes_of_sweep(dimension: int, dtype: torch.dtype, device: torch.device) -> tuple[int, int]:
+    """Return the bytes of a prepared row, and how many candidates queries stream past at a time at most.
+
+    Args:
+        dimension: of the widest vectors.
+        dtype: of vectors.
+        device: of the worker.
+    """
+    sizes, width = sizes_on(device), dimension + ExactTrue.EXTRA_COLUMNS
+    return width * dtype.itemsize, max(min(sizes.swept_rows, sizes.swept_numbers // width), 1)
 
 
 def fixed_bytes(resident: int, held: int, num_edges: int, num_queries: int) -> int:

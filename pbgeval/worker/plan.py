@@ -57,7 +57,7 @@ SWEPT_ROWS = 1 << 14  # of a table that queries stream past
 CPU_SECONDS_PER_KNOWN_EDGE = 0.4e-6
 CPU_SECONDS_PER_QUERY = 0.5e-6  # counted, recorded, saved
 BYTES_PER_SECOND = 1e9  # from the system's cache or a fast disk
-SHORTEST_CONVERSION = 1.0  # seconds, of files of edges by name, that a plan tells
+SHORTEST_TOLD = 1.0  # seconds that a plan tells, to start and to convert files of edges by name
 MARGIN = 1.5  # of the range, on either side
 ID_BYTES = 8
 
@@ -97,6 +97,7 @@ class RunPlan:
     has_sampled_lists: bool = False  # a draw of the true entity or a short chunk leaves fewer candidates
     leaves_out_known: bool = False
     converting_seconds: float = 0.0  # until files of edges by name are buckets
+    starting_seconds: float = 0.0  # of a command, until it can begin
 
     @property
     def is_small(self) -> bool:
@@ -122,7 +123,10 @@ class RunPlan:
             told = f"about {_duration(one.seconds)} ({_duration(one.fewest)} to {_duration(one.most)})"
         converting = f"about {_duration(self.converting_seconds)}"
         advice = "; import-graph or import-model does it once for all runs"
-        is_short = self.converting_seconds < SHORTEST_CONVERSION
+        is_short = self.converting_seconds < SHORTEST_TOLD
+        before = [] if is_short else [f"{converting} to convert"]
+        if self.estimate is not None and self.starting_seconds >= SHORTEST_TOLD:
+            before.insert(0, f"about {_duration(self.starting_seconds)} to start")
         return [
             ("edges", f"{self.bound}{self.num_edges:,} ({plural(self.num_queries, 'query', 'queries')})"),
             ("candidates", f"{each} per query{fewer}"),
@@ -130,7 +134,7 @@ class RunPlan:
             ("memory", f"about {_size(self.memory_bytes)} per worker"),
             ("to read", f"about {_size(self.read_bytes)}"),
             *([] if is_short else [("convert", f"edges by name, {converting}{advice}")]),
-            ("time", told if is_short else f"{converting} to convert, then {told}"),
+            ("time", ", then ".join([*before, told])),
         ]
 
     @property

@@ -16,6 +16,7 @@ import torch
 from attrs import define, evolve
 
 from pbgeval.cluster.journal import Journal, writer_name
+from pbgeval.cluster.launch import WorkerServer, start_local_workers
 from pbgeval.cluster.resources import (
     WorkerDevice,
     choose_device,
@@ -63,7 +64,7 @@ from pbgeval.worker.context import TimeUse, Work, WorkerContext, WorkSummary
 from pbgeval.worker.diagnostics import diagnose_edges
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.per_edge import open_per_edge_files
-from pbgeval.worker.plan import MEASURED_SECONDS, RunPlan, measure, plan_of, with_estimate
+from pbgeval.worker.plan import MEASURED_SECONDS, RunPlan, Speed, can_measure, measure, plan_of, with_estimate
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import Rounds
 from pbgeval.worker.sweep import do_sweep, range_of_name
@@ -285,17 +286,57 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
     return with_estimate(plan, work.inputs, work.protocol, team.gather_objects(speed))
 
 
-def plan_alone(inputs: Inputs, protocol: Protocol, device: str, num_workers: int, observer: Observer) -> RunPlan:
-    """Return what a run of local workers will take, measured as one of them."""
-    with threads_put_back(), full_precision() as caller_settings, announced_compiling(observer.note):
+def plan_alone(
+    inputs: Inputs,
+    protocol: Protocol,
+    device: str,
+    num_workers: int,
+    observer: Observer,
+    server: WorkerServer | None = None,
+) -> RunPlan:
+    """Return what a run of local workers will take; as many as it has measure at the same time, as they will compute.
+
+    Args:
+        inputs: opened.
+        protocol: of the run.
+        device: auto, cpu or cuda.
+        num_workers: of the run.
+        observer: is told what goes on.
+        server: forks workers; None: they are spawned.
+    """
+    with threads_put_back():
         use_threads(num_workers)
-        chosen = choose_device(device, local_rank=0)
-        plan = plan_of(inputs, protocol, chosen, num_workers, torch.get_num_threads(), num_local=num_workers)
-        if plan.is_small:
-            return plan
+        chosen, num_threads = choose_device(device, local_rank=0), torch.get_num_threads()
+        plan = plan_of(inputs, protocol, chosen, num_workers, num_threads, num_local=num_workers)
+    if plan.is_small or not can_measure(inputs):
+        return plan
+    arguments = inputs, protocol, device, observer
+    if num_workers == 1:
+        speeds = measure_together(*arguments, Team())
+    else:
+        speeds = start_local_workers(measure_as_local_worker, arguments, num_workers, observer.warn, server)[0]
+    return with_estimate(plan, inputs, protocol, speeds)
+
+
+def measure_as_local_worker(inputs: Inputs, protocol: Protocol, device: str, observer: Observer) -> list[Speed | None]:
+    """Measure as one of the processes that the launcher started on this host."""
+    team = Team.join()
+    speeds = measure_together(inputs, protocol, device, observer, team)
+    team.leave()
+    return speeds
+
+
+def measure_together(
+    inputs: Inputs, protocol: Protocol, device: str, observer: Observer, team: Team
+) -> list[Speed | None]:
+    """Return what all workers have measured at the same time; every worker calls it."""
+    told = observer if team.rank_in_team == 0 else Observer()  # once
+    with threads_put_back(), full_precision() as caller_settings, announced_compiling(told.note):
+        use_threads(team.local_size)
+        chosen = choose_device(device, team.local_rank)
         _check_kernels(chosen, inputs.config)
-        speed = measure(inputs, protocol, chosen, caller_settings, MEASURED_SECONDS)
-        return with_estimate(plan, inputs, protocol, [speed])
+        team.gather_objects(None)  # all begin now
+        return team.gather_objects(measure(inputs, protocol, chosen, caller_settings, MEASURED_SECONDS))
 
 
 def _places(inputs: Iterable[str | None]) -> list[str]:

@@ -26,7 +26,7 @@ from attrs import Factory, define, evolve, field
 
 from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
 from pbgeval.errors import DataError
-from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory
+from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, sizes_of_sweep
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import distinct, is_among
@@ -54,10 +54,8 @@ from pbgeval.ranking.query_group_state import (
 )
 from pbgeval.ranking.ranking_pass import rank, rank_given
 from pbgeval.ranking.settings import CandidateSets
-from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.home import Home, come_home
 from pbgeval.scoring.scorer import query_groups
-from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
@@ -158,14 +156,12 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
 
 def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
     config = context.inputs.config
-    widest = max(config.dimension_of(name) for name in config.used_entity_types) + ExactTrue.EXTRA_COLUMNS
+    widest = max(config.dimension_of(name) for name in config.used_entity_types)
+    row_bytes, most_rows = sizes_of_sweep(widest, context.settings.relations[0].dtype, context.device)
     num_queries = edges.num_edges * len(context.settings.sides)
-    itemsize = torch.empty(0, dtype=context.settings.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
     held = context.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
-    sizes = sizes_on(context.device)
-    most_rows = max(min(sizes.swept_rows, sizes.swept_numbers // widest), 1)
-    plan = plan_memory(limit, resident, edges.num_edges, num_queries, widest * itemsize, threads, held, most_rows)
+    plan = plan_memory(limit, resident, edges.num_edges, num_queries, row_bytes, threads, held, most_rows)
     if context.inputs.scorer is None:
         return plan
     # Rows are numbers, and small; a model may score all entities for each range. It is called by one thread.

@@ -85,7 +85,7 @@ def test_a_plan_counts_the_conversion_and_takes_buckets_that_a_run_has_made(
     dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(dynamic.root)
-    monkeypatch.setattr(run_plan, "SHORTEST_CONVERSION", 0.0)
+    monkeypatch.setattr(run_plan, "SHORTEST_TOLD", 0.0)
     config = load_config("eval.py", ["edge_paths=edges.tsv"])
     before = sorted(dynamic.root.rglob("*"))
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from attrs import define, evolve, field
 
 from pbgeval import edge_scorer, evaluate, evaluate_triples, load_config
+from pbgeval.cluster.launch import start_local_workers
 from pbgeval.evaluation import plan_evaluation
+from pbgeval.inputs import memory_check
 from pbgeval.inputs.opening import open_inputs
+from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.progress import Observer
 from pbgeval.worker import plan as planning
+from pbgeval.worker import run as running
+from pbgeval.worker import sweep
 from pbgeval.worker.plan import RunPlan, Speed, TimeEstimate, Workload, plan_of, with_estimate
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main, run_of
@@ -111,6 +117,46 @@ def test_a_measurement_gives_a_time_and_changes_no_figure(overrides: tuple[str, 
     assert run_of(tmp_path / "told").get("open_candidates") == run_of(tmp_path / "silent").get("open_candidates")
 
 
+@pytest.mark.usefixtures("measures_all")
+def test_as_many_workers_as_the_run_has_measure_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, found = TinyCase.write(tmp_path), []
+
+    def start(function: Any, arguments: tuple[Any, ...], num_workers: int, *others: Any) -> dict[int, Any]:
+        found.append(start_local_workers(function, arguments, num_workers, *others))
+        return found[0]
+
+    monkeypatch.setattr(running, "start_local_workers", start)
+
+    plan = planned(case, workers=2)
+
+    [of_workers] = found
+    assert [[type(speed) for speed in speeds] for speeds in of_workers.values()] == [[Speed, Speed]] * 2
+    assert (plan.num_workers, plan.estimate is not None) == (2, True)
+    assert planned(case).estimate is not None
+    assert len(found) == 1  # one worker needs no other process
+
+
+@pytest.mark.parametrize("precision", ["exact", "float32", "float64"])
+def test_the_memory_of_a_sweep_is_planned_with_the_sizes_that_the_run_has(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def spy(limit: Any, resident: Any, num_edges: int, num_queries: int, row_bytes: int, *others: Any) -> MemoryPlan:
+        sizes.append((num_edges, num_queries, row_bytes, others[-1]))
+        return plan_memory(limit, resident, num_edges, num_queries, row_bytes, *others)
+
+    for module in (memory_check, sweep):
+        monkeypatch.setattr(module, "plan_memory", spy)
+    case, keys = TinyCase.write(tmp_path), ["candidates=all", f"precision={precision}"]
+    planned(case, *keys)
+
+    evaluate(str(case.config), overrides=keys, output=tmp_path / "out", workers=1, device="cpu")
+
+    assert len(sizes) > 1
+    assert len({*sizes}) == 1
+
+
 def test_a_tiny_run_measures_nothing_and_says_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "_measured", pytest.fail)
     lines = Lines()
@@ -155,6 +201,31 @@ def test_workers_share_the_work_and_other_programs_widen_the_range(tmp_path: Pat
     assert estimate(2, 50.0).seconds == 25.0
     busy = estimate(1, 200.0)
     assert (busy.fewest, busy.most) == pytest.approx((50 / 1.5, 300.0))
+
+
+@pytest.mark.parametrize(
+    ("starting", "converting", "told"),
+    [
+        (0.9, 0.9, "about 10 s (9.0 s to 11 s)"),
+        (2.0, 0.9, "about 2.0 s to start, then about 10 s (9.0 s to 11 s)"),
+        (2.0, 5.0, "about 2.0 s to start, then about 5.0 s to convert, then about 10 s (9.0 s to 11 s)"),
+    ],
+)
+def test_the_start_of_a_command_is_told_where_it_takes_long(starting: float, converting: float, told: str) -> None:
+    plan = RunPlan(
+        9,
+        9,
+        (3, 3),
+        "",
+        1,
+        1e4,
+        estimate=TimeEstimate(10, 9, 11, 0.0),
+        starting_seconds=starting,
+        converting_seconds=converting,
+    )
+
+    assert dict(plan.facts)["time"] == told
+    assert " to start" not in dict(evolve(plan, estimate=None).facts)["time"]
 
 
 def test_cells_are_those_of_all_buckets_and_sides(tmp_path: Path) -> None:
