@@ -315,14 +315,22 @@ def decide_row(
     query_D, candidate_KD = rows
     true_D, true_score, true_error = true
     open_query_P, open_column_P, numbers = open_cells
+    high, low = limits
+    end = kind[3]
+    if true_error == 0 and abs(true_score) == end:  # so the true score is beyond: whatever surely is as well ties
+        if true_score > 0:
+            high = np.float32((2 * end - low) * (1 + 2.0**-22))
+        else:
+            low = np.float32((-2 * end - high) * (1 + 2.0**-22))
+        num_tied = compare(scores_C, high, low)[1]
     column = 0
     while num_tied > 0 and column < scores_C.size:
         few_C = scores_C[column : column + COLUMNS_LOOKED_AT]
-        if column % COLUMNS_LOOKED_AT == 0 and not compare(few_C, limits[0], limits[1])[1]:
+        if column % COLUMNS_LOOKED_AT == 0 and not compare(few_C, high, low)[1]:
             column += COLUMNS_LOOKED_AT
             continue
         number = start + column
-        if limits[1] <= scores_C[column] <= limits[0] and number != own and not is_listed(number, excluded_P):
+        if low <= scores_C[column] <= high and number != own and not is_listed(number, excluded_P):
             num_tied -= 1
             candidate_D = candidate_KD[number]
             score, error = score_of_pair(query_D, candidate_D, kind)

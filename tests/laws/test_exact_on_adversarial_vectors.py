@@ -8,6 +8,7 @@ zero (cos has no zero vectors); under clamped_dot products lie at its ends.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import struct
 from collections.abc import Callable
@@ -78,6 +79,16 @@ def at_the_ends(source: random.Random) -> list[float]:
     row[0] = next_float32(row[0]) if source.random() < 0.3 else row[0]
     row[1] = source.choice([0.0, 0.0, 2.0**-20, -(2.0**-20), 4.0])
     return row
+
+
+def about_the_ends(source: random.Random) -> list[Row]:
+    """Rows with products of 20 and -20, but for what float32 leaves open, products beyond and within."""
+    rows, scaled = [normal(source) for _ in range(4)], []
+    for row, other in itertools.product(rows, rows):
+        product = math.fsum(x * y for x, y in zip(row, other, strict=True))
+        for share in (1 - 2.0**-25, 1 - 2.0**-24, 1 - 2.0**-23, -1, 1.2, -3):
+            scaled.append([float32(20 * share / product * x) for x in row])
+    return [*rows * 10, *scaled]
 
 
 KINDS: tuple[Callable[[random.Random], list[float]], ...] = (cancelling, normal, subnormal, of_all_sizes)
@@ -168,12 +179,13 @@ def test_no_query_that_a_loop_counts_is_ranked_wrongly(
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else all scores are wanted
     monkeypatch.setattr(cpu_lists, "OPEN_PER_QUERY", 1000)
     comparator, operator, policy = model
+    rows = about_the_ends(random.Random(0)) if comparator == "clamped_dot" else None
     owner, name = (cpu_lists.ExactChunks, "found") if policy == "sampled" else (cpu_counting, "count")
 
     with (
         loops_used(True),
         mock.patch.object(owner, name, autospec=True, side_effect=getattr(owner, name)) as called,
     ):
-        assert num_counted(graph_of(MODELS.index((comparator, False, operator))), policy) == 2 * NUM_EDGES
+        assert num_counted(graph_of(MODELS.index((comparator, False, operator)), rows), policy) == 2 * NUM_EDGES
 
     assert called.call_count
