@@ -252,7 +252,8 @@ class ColumnSums:
     def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
         """Turn prepared rows into the operand of sums; its norms are sums of magnitudes."""
         vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
-        norm_N = vector_ND.double().abs().sum(-1) * SLACK
+        relative, flushed = product_error(vector_ND.shape[-1], self.dtype)
+        norm_N = vector_ND.abs().sum(-1, dtype=self.dtype).double() * (1 + relative) + flushed
         zero_N = torch.zeros_like(norm_N)
         return Operand(vector_ND.to(self.dtype).contiguous(), norm_N, zero_N, zero_N, bias_N, constant_N)
 
