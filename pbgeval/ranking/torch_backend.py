@@ -217,11 +217,18 @@ class TorchBackend:
             grid, row, column = found
             raise NotANumberError(grid * query_BKD.shape[1] + row, column)
 
-    def _counted(self, block: Block, counts: QueryCounts, true_Q: Tensor, scores_KC: Tensor) -> Counted:
+    def _counted(
+        self,
+        block: Block,
+        counts: QueryCounts,
+        true_Q: Tensor,
+        scores_KC: Tensor,
+        open_cells: CellIndex = counting.NO_CELLS,
+    ) -> Counted:
         read_P = scores_KC.new_empty(0)
         if block.read is not None and block.read[0].numel():
             read_P = scores_KC[moved(block.read, self.device)]
-        return Counted(counts, true_Q, read_P, counting.NO_CELLS, scores_KC if self.keeps_scores else None)
+        return Counted(counts, true_Q, read_P, open_cells, scores_KC if self.keeps_scores else None)
 
     def duplicates_tie(self, block: Block, true: TrueScores) -> QueryCounts:
         """Return the correction that makes candidates with a true entity's very vector tie with it.
@@ -265,4 +272,6 @@ class TorchBackend:
         high_Q, low_Q = limits(bounds_K, true, queries.row_on_device_Q, scores_KC.dtype)
         counts = self.count_scores(block, scores_KC, high_Q, low_Q)
         cells = that_compete(block, self.cells_between(block, scores_KC, high_Q, low_Q, counts))
-        return Counted(counts, true.value_Q, self.values(block), cells, scores_KC if self.keeps_scores else None)
+        if self.keeps_scores:  # which are values
+            return self._counted(block, counts, true.value_Q, scores_KC, cells)
+        return Counted(counts, true.value_Q, self.values(block), cells, None)
