@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.storage.text import printable
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, run_command, start_command, writes_nothing
@@ -76,7 +75,6 @@ CONFIGS = [
     python("raise SystemExit(0)\n", "eval.py:1: SystemExit: 0"),
     python("x = 1\n", "eval.py: this config file has neither get_config() nor get_torchbiggraph_config()"),
     fault("eval.py: comparitor: unknown key; did you mean 'comparator'?", setting(comparitor="dot")),
-    fault("eval.py: dimension: expected an int, got '8' (str)", setting(dimension="8")),
     fault(["…comparator…", "…seed…", "…dimensoin…"], setting(comparator="cosine", seed=-1, dimensoin=3)),
     *(
         fault(
@@ -115,18 +113,7 @@ CONFIGS = [
             ({"entity_path": "\x1b]0;title\x07"}, "…\\x1b]0;title\\x07…"),
             ({"entity_path": "x" * 200_000}, "entity_path: no such directory: …"),
             ({"hits_at": list(range(1, 20_001))}, "hits_at: 20000 values of k; at most 1000…"),
-            ({"hits_at": [1, 10**30]}, "hits_at[1]: expected an int of at most 64 bits, got 1000000…"),
-            ({"num_uniform_negs": 10**8}, "num_uniform_negs: expected an int <= 1000000, got 100000000…"),
-            ({"num_batch_negs": 10**8, "batch_size": 10**8}, "num_batch_negs: expected an int <= 1000000…"),
-            ({"batch_size": 10**12}, "batch_size: expected an int <= 1000000000, got…"),
-            ({"workers": 10**6}, "workers: expected an int <= 10000, got 1000000…"),
-            ({"dimension": 10**9}, "dimension: expected an int <= 1048576, got 1000000000…"),
-            ({"save_topk": 10**9, "candidates": "all"}, "save_topk: expected an int <= 10000, got 1000000000…"),
-            ({"sample_edges": 10**30}, "sample_edges: expected an int of at most 64 bits, got…"),
-            ({"seed": -1}, "seed: expected an int >= 0 and < 2**63, got -1…"),
             ({"margin": 10**400}, "margin: expected a finite number, got an int of 1329 bits…"),
-            ({"max_norm": float("nan")}, "max_norm: expected a finite number, got nan…"),
-            ({"target_error": float("inf")}, "target_error: expected a finite number, got inf…"),
         )
     ),
     *(
@@ -140,16 +127,13 @@ CONFIGS = [
             ),
         )
     ),
-    *(
-        fault(
-            [f"eval.json: entities['{name}'].num_partitions: expected an int <= 10000, got {n}…" for name in "ab"],
-            as_json(
-                entities={name: {"num_partitions": n} for name in "ab"},
-                relations=[{**ONE_RELATION[0], "lhs": "a", "rhs": "b"}],
-            ),
-            args=JSON,
-        )
-        for n in (10_001, 10**9, 10**18)
+    fault(
+        [f"eval.json: entities['{name}'].num_partitions: expected an int <= 10000, got 10001…" for name in "ab"],
+        as_json(
+            entities={name: {"num_partitions": 10_001} for name in "ab"},
+            relations=[{**ONE_RELATION[0], "lhs": "a", "rhs": "b"}],
+        ),
+        args=JSON,
     ),
 ]
 
@@ -158,20 +142,8 @@ FLAGS = [
         fault(f"-p {override}: {message}…", p=override)
         for override, message in (
             ("dimensoin=8", "unknown key; did you mean 'dimension'?"),
-            (
-                "edge_paths=edegs",
-                "…no such directory: {root}/edegs (edegs, relative to the working directory); did you mean 'edges'?",
-            ),
             ("edge_paths=edges.tvs", "…no such file or directory: …; did you mean 'edges'?"),
             ("edge_paths=../case/edegs", "…no such directory: …; did you mean '../case/edges'?"),
-            ("dimension=abc", "expected an int, got 'abc' (str)"),
-            ("relations.1.operator=diagnal", "expected one of affine, complex_diagonal, diagonal, linear, none, "),
-            (
-                "comparator=cosine",
-                f"expected one of {', '.join(COMPARATORS)}, got 'cosine'",
-            ),
-            ("dimension", "expected KEY=VALUE, for example -p candidates=all"),
-            ("seed=-1", "expected an int >= 0 and < 2**63, got -1"),
         )
     ),
     *(
@@ -348,7 +320,7 @@ COMPETITION = [
         )
         for key in ("filter_paths", "train_paths")
     ),
-    *(fault("…no such directory…", p=f"{key}=nowhere") for key in ("filter_paths", "train_paths", "candidate_path")),
+    fault("…no such directory…", p="candidate_path=nowhere"),
     *(
         fault(
             f"…known/edges_1_0.h5: dataset {column}, row 4: expected an id in 0..…got {value}…",
@@ -367,19 +339,8 @@ COMPETITION = [
             ("restrict_entities=user:0:99", "…restrict_entities…99…"),
             ("restrict_entities=user:7:0", "…restrict_entities…7…"),
             ("restrict_entities=alice", "…restrict_entities…alice…"),
-            ("restrict_entities=", "…restrict_entities=: empty restriction…"),
-            ("restrict_relations=", "…restrict_relations=: empty restriction…"),
             ("head_candidates=user:0:17", "…head_candidates…17…"),
-            ("type_constraint=guessed", "…type_constraint…observed…"),
-            ("max_memory=lots", "…max_memory…lots…"),
-            ("max_memory=0", "…max_memory…"),
             ("max_memory=10MB", "max_memory: expected at least …got 10MB…"),
-            ("save_topk=0", "…save_topk…"),
-            ("sample_edges=0", "…sample_edges…"),
-            ("target_error=-1", "…target_error…"),
-            ("breakdowns=colour", "…breakdowns…colour…"),
-            ("breakdowns=cardinality", "…cardinality…train_paths…"),
-            ("breakdowns=groups", "…groups…relation_groups…"),
         )
     ),
     fault(
@@ -419,40 +380,6 @@ COMPETITION = [
         candidates(),
         remove("given/candidates_2_2.h5"),
         p="candidate_path=given",
-    ),
-    *(
-        fault(f"…{key}…", candidates(), p=overrides)
-        for key, overrides in (
-            ("candidates", "candidates=all pbg_semantics=True"),
-            ("compute_loss", "candidates=all compute_loss=True"),
-            ("candidate", "candidates=sampled candidate_path=given"),
-            ("save_topk", "candidates=partition save_topk=3"),
-            ("target_error", "sample_edges=10 target_error=0.1"),
-            ("sample_edges", "sample_edges=10 pbg_semantics=True candidates=partition"),
-            ("needs candidates = 'all' or 'partition', and no candidate_path", "relation_prediction=True"),
-            ("no candidate_path", "relation_prediction=True candidate_path=given"),
-            ("ranks no relations", "relation_prediction=True pbg_semantics=True candidates=partition"),
-            ("which ranks relations; use 'float32'", "relation_prediction=True precision=exact candidates=all"),
-            ("expected side both or head or tail", "metrics=relation.mrr candidates=all"),
-        )
-    ),
-]
-
-METRICS = [
-    *(
-        fault(message, p=overrides, world=SMALL)
-        for overrides, message in (
-            ("metrics=mmr", "…or 'classification' or the name of…"),
-            ("metrics=rank,hits@2", "…metrics[1]: …"),
-            ("metrics=ndcg", "…metrics[0]: …"),
-            ("preset=obg", "…preset=obg: expected one of ogb, tgb, dglke, recsys, got 'obg'…"),
-            ("preset=ogb metrics=mrr", "…preset: chooses the metrics itself…"),
-            ("preset=ogb rank_type=worst", "…preset: uses realistic ranks…"),
-            ("preset=ogb hits_at=5", "…preset: reports hits at 1, 3, 10, but hits_at is [5]; add them"),
-            ("preset=dglke", "…preset=dglke: needs rank_type = 'pessimistic'; set it"),
-            ("preset=tgb disable_lhs_negs=True", "…preset=tgb: needs time_window = 0; set it"),
-            ("preset=recsys disable_lhs_negs=True candidates=all", "…preset=recsys: needs topk_metrics = True; set it"),
-        )
     ),
 ]
 
@@ -497,7 +424,7 @@ OUTPUT = [
 ]
 
 
-ROWS = [*CONFIGS, *FLAGS, *HEADERS, *CONTENT, *COMPETITION, *METRICS, *OUTPUT]
+ROWS = [*CONFIGS, *FLAGS, *HEADERS, *CONTENT, *COMPETITION, *OUTPUT]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.lines[0][:70])
