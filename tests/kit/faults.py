@@ -3,7 +3,8 @@
     fault("{root}/edges/edges_1_1.h5: dataset lhs, row 3: …", data("edges/edges_1_1.h5", "lhs", 3, 16))
 
 In an expected line `{root}` is the folder of the files, and `…` any text. A row's command ends with status 1, prints
-these lines alone and nothing on stdout, and neither writes nor removes a file.
+these lines alone and nothing on stdout, and neither writes nor removes a file. Rows that need no Python are lines of a
+text file, see `rows_of`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import json
 import re
 import runpy
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -131,6 +133,24 @@ def fault(
     return Fault(expected, damage, (*args, *flags(overrides)), world, settings)
 
 
+def rows_of(path: Path, worlds: Mapping[str, World]) -> list[Fault]:
+    """Return the rows of a text file: below the name of a world, in brackets, `{file: content} arguments -> line` each.
+
+    A content is text, null to remove the file, or an object of changes in a JSON file, by path as in `set_at`.
+    """
+    kinds: dict[type, Callable[..., Damage]] = {str: write, dict: in_json, type(None): lambda name, _: remove(name)}
+    rows, world = [], NOTHING
+    for line in path.read_text(encoding="utf-8").splitlines():
+        command, arrow, message = line.partition(" -> ")
+        if arrow:
+            files, end = json.JSONDecoder().raw_decode(command) if command.startswith("{") else ({}, 0)
+            damage = [kinds[type(content)](name, content) for name, content in files.items()]
+            rows.append(fault(message, *damage, args=shlex.split(command[end:]), world=world))
+        elif line.startswith("["):
+            world = worlds[line.strip("[]")]
+    return rows
+
+
 def check(row: Fault, root: Path) -> None:
     """Run the command of a row in a folder that is yet to be made, and compare what it prints."""
     make(row, root)
@@ -194,6 +214,29 @@ def write(root: Path, path: str, content: str | bytes) -> None:
     """Write a file."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape"))
+
+
+REMOVED = "(removed)"  # in place of a value
+
+
+def set_at(document: Any, path: str, value: object) -> None:
+    """Set or remove what stands at a path such as `relations.1.weight`."""
+    *parts, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    for part in parts:
+        document = document[part]
+    if value == REMOVED:
+        del document[last]
+    else:
+        document[last] = value
+
+
+@prepared
+def in_json(root: Path, file: str, changes: Mapping[str, object]) -> None:
+    """Change what a JSON file holds."""
+    document = json.loads((root / file).read_text())
+    for path, value in changes.items():
+        set_at(document, path, value)
+    (root / file).write_text(json.dumps(document))
 
 
 def folder(path: str) -> Damage:

@@ -6,7 +6,7 @@ import functools
 import json
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,20 @@ import torch
 
 from pbgeval.storage import parquet
 from tests import hostile_tensors as zoo
-from tests.kit.faults import Damage, Fault, World, check, fault, prepared, remove, truncate, write
+from tests.kit.faults import (
+    REMOVED,
+    Damage,
+    Fault,
+    World,
+    check,
+    fault,
+    in_json,
+    prepared,
+    remove,
+    rows_of,
+    truncate,
+    write,
+)
 from tests.systems_reference import (
     DglkeFolder,
     GiglModel,
@@ -94,24 +107,7 @@ ITEMS = "emb/item/embed-00001.pt"
 
 def option(name: str, value: object) -> Damage:
     """Change an option of the model; None removes it."""
-
-    def change(config: dict[str, Any]) -> None:
-        options = config["model_options"] | {name: value}
-        config["model_options"] = {key: of for key, of in options.items() if of is not None}
-
-    return in_json("eval.json", change)
-
-
-@prepared
-def in_json(root: Path, file: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what a JSON file holds."""
-    document = json.loads((root / file).read_text())
-    change(document)
-    (root / file).write_text(json.dumps(document))
-
-
-def info(**changes: object) -> Damage:
-    return in_json("emb/emb_info.json", lambda of: of.update(changes))
+    return in_json("eval.json", {f"model_options.{name}": REMOVED if value is None else value})
 
 
 def tensor(file: str, value: torch.Tensor) -> Damage:
@@ -122,10 +118,6 @@ def nids(file: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Damage:
     return lambda root: torch.save(change(torch.load(root / file)), root / file)
 
 
-def relation_numbers(numbers: object) -> Damage:
-    return write("emb/relation2id_map.json", json.dumps(numbers))
-
-
 def graphstorm(line: str, *damage: Damage) -> Fault:
     return fault(f"eval.json: model: {{root}}/emb{line}", *damage, world=GRAPHSTORM)
 
@@ -134,9 +126,12 @@ def gigl(line: str, *damage: Damage) -> Fault:
     return fault(f"eval.json: model: {{root}}/model{line}", *damage, world=GIGL)
 
 
-def weights(change: Callable[[dict[str, str]], object]) -> Damage:
+@prepared
+def weights(root: Path, files: Mapping[str, object]) -> None:
     """Change which files an index of safetensors names."""
-    return in_json("model/model.safetensors.index.json", lambda of: change(of["weight_map"]))
+    document = json.loads((root / INDEX).read_text())
+    document["weight_map"] |= files
+    (root / INDEX).write_text(json.dumps(document))
 
 
 @prepared
@@ -169,16 +164,10 @@ def parquet_of(
 
 NOTHING_RAN = "…: nothing was run; …"
 BAD_GRAPHSTORM = [
-    graphstorm("/item: expected 2 parts (world_size in emb_info.json), … found embed-00000.pt; …", remove(ITEMS)),
-    *(
-        graphstorm(f"/item: expected {size} parts (world_size in emb_info.json), …", info(world_size=size))
-        for size in (3, 10**12, 0, -1, None, "2")
-    ),
     graphstorm(
         f"/{LONG}: expected embed-00000.pt or embed-*.parquet, found neither; …",
-        info(emb_name=[LONG], emb_dim={LONG: 6}),
+        in_json("emb/emb_info.json", {"emb_name": [LONG], "emb_dim": {LONG: 6}}),
     ),
-    graphstorm("/item/embed_nids-00001.pt: no such file, but other parts have theirs; …", remove(NIDS)),
     graphstorm("/item/embed-00001.pt: expected tensors and plain values of torch.save …", truncate(ITEMS)),
     graphstorm("/item: expected vectors of 6 columns (emb_info.json), found 4", tensor(ITEMS, torch.ones(11, 4))),
     graphstorm("/item/embed_nids-00001.pt: expected int64 node ids of 11 rows, found …", tensor(NIDS, torch.ones(11))),
@@ -191,12 +180,6 @@ BAD_GRAPHSTORM = [
         "/item/embed_nids-00001.pt: expected each node id from 0 to 22 once, found … again; …",
         nids(NIDS, lambda of: torch.cat([of[:-1], of[:1]])),
     ),
-    graphstorm(": set model in model_options to the decoder, one of dot_product, …, got mlp", option("model", "mlp")),
-    graphstorm(": the decoder rotate needs gamma in model_options, …", option("gamma", None)),
-    *(
-        graphstorm(f": gamma must be > 0, and not tiny, got {gamma}", option("gamma", gamma))
-        for gamma in (0, -1, 5e-324)
-    ),
     *(
         graphstorm(
             f"{file.removeprefix('emb')}: expected numbers as they are, found a tensor that is marked to be negated …",
@@ -205,64 +188,17 @@ BAD_GRAPHSTORM = [
         for file in (ITEMS, NIDS, "emb/rel_emb.pt")
     ),
     graphstorm(
-        "/rel_emb.pt: no such file, but the decoder rotate needs the relations' vectors; …", remove("emb/rel_emb.pt")
-    ),
-    *(
-        graphstorm(f'/emb_info.json: emb_dim: expected a dictionary by node type, such as {{"{name}": 8}}, found 8', of)
-        for name, of in (("a", info(emb_name=["a"], emb_dim=8)), ("user", info(emb_name=None, emb_dim=8)))
-    ),
-    graphstorm(
-        ": expected entity.npy, emb_info.json (GraphStorm) or .metadata (torch.distributed), found none of them …",
-        remove("emb/emb_info.json"),
-    ),
-    graphstorm(
         ": rotate with entity vectors of 6 columns needs relation vectors of 3 columns, found 6; …",
         tensor("emb/rel_emb.pt", torch.ones(3, 6)),
     ),
-    graphstorm(
-        "/relation2id_map.json: cannot read the numbers of relations: No such file or directory",
-        remove("emb/relation2id_map.json"),
-    ),
-    graphstorm("/relation2id_map.json: expected 3 relations, as in rel_emb.pt, found 0", relation_numbers({})),
-    graphstorm(
-        "/relation2id_map.json: expected ('left type', 'relation', 'right type'), found __import__('os')…",
-        relation_numbers({"__import__('os')": 0}),
-    ),
-    graphstorm(
-        "/relation2id_map.json: expected each number from 0 to 2 once, found 3",
-        relation_numbers({"('user', 'a', 'item')": 3}),
-    ),
-    graphstorm(
-        "/relation2id_map.json: ('user', 'a', 'place'): expected node types with embeddings: …",
-        relation_numbers({"('user', 'a', 'place')": 0}),
-    ),
-    *(
-        graphstorm("/emb_info.json: emb_name: expected the name of a folder here, found…", info(emb_name=[name]))
-        for name in ("../secret", "/etc", "..", "", "a/../../b", 7)
-    ),
-    graphstorm("/emb_info.json: emb_dim: expected one dimension …", info(emb_dim={"user": 6, "item": 5})),
-    graphstorm("/emb_info.json: format: expected pytorch or hdf5, found onnx; …", info(format="onnx")),
     graphstorm("/emb_info.json: cannot read what GraphStorm saved: …", truncate("emb/emb_info.json")),
     graphstorm("/emb_info.json: cannot read what GraphStorm saved: more than 32 MB", zoo.large("emb/emb_info.json")),
-    graphstorm(
-        "/emb_info.json: cannot read what GraphStorm saved: a name that stands twice",
-        write("emb/emb_info.json", '{"emb_name": ["item"], "emb_name": ["user"]}'),
-    ),
     graphstorm("/emb_info.json: cannot read …", write("emb/emb_info.json", "[" * (1 << 20))),
     graphstorm("/emb_info.json: cannot read …", write("emb/emb_info.json", '{"world_size": ' + "9" * 5000 + "}")),
     *(
-        graphstorm(f"/{line}", info(emb_name=[name], emb_dim={name: 6}))
-        for name, line in (
-            ("\ud800", "\\ud800: expected embed-00000.pt or embed-*.parquet, found neither; …"),
-            ("embed-\ud800", "embed-\\ud800: cannot read this Parquet file: …"),
-            ("it\u0435m", "it\u0435m: expected embed-00000.pt …"),
-            ("item\u202e", "item\\u202e: expected embed-00000.pt …"),
-        )
-    ),
-    *(
         graphstorm(
             "/relation2id_map.json: expected ('left type', 'relation', 'right type'), found …",
-            relation_numbers({text: 0}),
+            write("emb/relation2id_map.json", json.dumps({text: 0})),
         )
         for text in ("(" * 4096, "-" * 4095 + "1", "[1]" + "*9" * 99, "('user', " + "'a' " * (1 << 20) + ", 'item')")
     ),
@@ -282,11 +218,6 @@ BAD_GRAPHSTORM = [
 ]
 REMAPPED_ITEMS = "emb/item/embed-0000{}_0000{}.parquet"
 BAD_REMAPPED = [
-    fault(
-        "{root}/emb/item: the embeddings were remapped to raw ids, but edges have the numbers of nodes; give …",
-        option("id_maps", None),
-        world=REMAPPED,
-    ),
     *(
         of_file(REMAPPED, "{root}/emb/item: expected 2 parts (world_size in emb_info.json), … found …", damage)
         for damage in (
@@ -345,14 +276,6 @@ def sharding(file: str, change: Callable[[dict[str, Any]], object]) -> Damage:
 NUM_FILES = "set num_files in model_options to the number of files shard-*.safetensors that were written, …"
 BAD_SHARDS = [
     *(
-        of_file(SHARDS, f"{{root}}/model: {NUM_FILES}, got {got} and found {found}", *damage)
-        for got, found, *damage in (
-            (2, 1, remove(SHARD)),
-            (None, 2, option("num_files", None)),
-            (3, 2, option("num_files", 3)),
-        )
-    ),
-    *(
         of_file(SHARDS, f"{{root}}/model: {ITEM_BAG}: expected {line}", sharding(SHARD, change))
         for line, change in (
             ("the part from row 12, column 0 on, found one from row 11, …", lambda of: place(of, 11, 0)),
@@ -378,31 +301,25 @@ BAD_SHARDS = [
         zoo.lying_header(SHARD, lambda of: of.pop("__metadata__")),
     ),
     of_file(SHARDS, f"{{root}}/{SHARD}: cannot read this safetensors file: …", zoo.raw_pickle_in(SHARD)),
-    of_file(
-        SHARDS,
-        "{root}/model: expected one checkpoint, found several: model.safetensors.index.json, shard-*.safetensors; …",
-        write(INDEX, "{}"),
-    ),
-    of_file(INDEXED, f"{{root}}/{INDEX}: expected weight_map, …", write(INDEX, "{}")),
     of_file(INDEXED, f"{{root}}/{INDEX}: cannot read the index of tensors: …", truncate(INDEX)),
     *(
         of_file(
             INDEXED,
             f"{{root}}/{INDEX}: expected a file of this folder, found …",
-            weights(lambda of, file=file: of.update({ITEM_BAG: file})),
+            weights({ITEM_BAG: file}),
         )
         for file in ("../model.safetensors", "/etc/passwd", "..", "a\0b", 7, [], None)
     ),
     of_file(
         INDEXED,
         f"{{root}}/{WHOLE}: expected a tensor x (model.safetensors.index.json), found none; …",
-        weights(lambda of: of.update(x=of[ITEM_BAG])),
+        weights({"x": Path(WHOLE).name}),
     ),
     *(
         of_file(INDEXED, f"{{root}}/model/{name}: cannot read this safetensors file: …", damage)
         for name, damage in (
             (Path(WHOLE).name, remove(WHOLE)),
-            (LONG, weights(lambda of: of.update({ITEM_BAG: LONG}))),
+            (LONG, weights({ITEM_BAG: LONG})),
         )
     ),
 ]
@@ -417,11 +334,6 @@ NO_MODEL = fault(
     p="model_options.model=rotate",
 )
 BAD_CHECKPOINTS = [
-    gigl(
-        "/.metadata: expected a checkpoint of torch.distributed.checkpoint, found its parts …",
-        remove("model/.metadata"),
-    ),
-    gigl("/__0_0.distcp: expected at least … bytes, found no such file; …", remove("model/__0_0.distcp")),
     gigl("/__0_0.distcp: expected at least … bytes, found …", truncate("model/__0_0.distcp")),
     gigl("/.metadata: expected a pickle of plain values, found: …", truncate("model/.metadata")),
     gigl(
@@ -479,48 +391,10 @@ BAD_CHECKPOINTS = [
         f"/{LONG}: expected at least … bytes, found no such file; copy the checkpoint again",
         zoo.metadata("model", zoo.elsewhere(LONG)),
     ),
-    gigl(": source must be one of identity, translation, …, got AFFINE", option("source", "AFFINE")),
-    gigl(": similarity must be one of dot, cosine, euclidean, got L1", option("similarity", "L1")),
-    gigl(
-        ": the source operator linear needs 36 numbers per relation …",
-        option("source", "LINEAR"),
-        option("source_relations", "src_operator.edge_type_embeddings.weight"),
-    ),
-    gigl(": expected a tensor 'dst_operator.edge_type_projection', found …", option("destination", "LINEAR")),
-    gigl(": a model of several entity types (item, user) needs relation_types: …", option("relation_types", None)),
-    gigl(
-        ": source: expected a row for each of 1 relations, found 3", option("relation_types", [["a", "user", "item"]])
-    ),
-    gigl(
-        ": relation_types: place is none of the entity types item, user",
-        option("relation_types", [["a", "user", "place"]]),
-    ),
-    gigl(": relation_types: expected [name, left type, right type], got …", option("relation_types", [["a"]])),
 ]
 ROOT = "{root}/model"
 BAD_FILES = [
     fault("-p model=xxx…: no such file or directory: {root}/xxx…", p=f"model={LONG}", world=PYG),
-    of_file(PYG, f"{ROOT}.pt: model must be one of distmult, …, got conve", option("model", "conve")),
-    of_file(PYG, "model_options: unknown key decoder; the keys are …", option("decoder", "x")),
-    of_file(PYG, "model_options: wrong value of norm: two; …", option("norm", "two")),
-    of_file(PYG, "model_options: norm must be 1 or 2, got 3", option("norm", 3)),
-    *(of_file(PARQUET, "model_options: norm has no effect on distmult; remove it", option("norm", n)) for n in (1, 2)),
-    of_file(
-        PARQUET,
-        "{root}/model.json: norm has no effect on distmult; remove it",
-        write("model.json", json.dumps({"norm": 2})),
-    ),
-    of_file(PYG, f"{ROOT}.pt: expected a tensor 'nodes', found …; name one of them", option("entities", "nodes")),
-    of_file(PYG, f"{ROOT}.pt: expected FILE or FILE#NAME, or a list of them, found …", option("entities", [])),
-    *(
-        of_file(
-            PYG,
-            f"{ROOT}.pt: expected node_emb_im.weight, which {kind} of PyG has, found none; …",
-            option("model", kind),
-            option("norm", None),
-        )
-        for kind in ("complex", "rotate")
-    ),
     *(
         of_file(
             PYG,
@@ -528,19 +402,6 @@ BAD_FILES = [
             tensor("model.pt", whole),
         )
         for whole in (torch.nn.Embedding(4, 2), {})
-    ),
-    of_file(
-        PYG,
-        f"{ROOT}.pt: expected a checkpoint of LibKGE with 'model' and 'config', found …; of other systems, say in "
-        "model_options how the model scores",
-        option("model", None),
-        option("norm", None),
-    ),
-    of_file(
-        PYG,
-        f"{ROOT}.pt: rescal with entity vectors of 6 columns needs …",
-        option("model", "rescal"),
-        option("norm", None),
     ),
     *(
         of_file(PYG, f"model_options: {key} must be a finite number, got {str(value)[:99]}…", option(key, value))
@@ -582,15 +443,6 @@ BAD_FILES = [
         f"{ROOT}.safetensors: cannot read this safetensors file: a pipe, not a regular file; …",
         zoo.pipe("model.safetensors"),
     ),
-    *(
-        of_file(
-            PARQUET,
-            "{root}/model.json: expected files in its folder, found …; name others in model_options",
-            option("entities", None),
-            write("model.json", json.dumps({"entities": place})),
-        )
-        for place in ("../x.npy", "/etc/x.npy", ["entity.parquet", "a/../../x.npy#b"], {"a": "../x"})
-    ),
     *(of_file(PARQUET, "{root}/" + f"{name}: …", option("entities", name)) for name in (LONG, f"{LONG}.parquet")),
     of_file(
         PARQUET,
@@ -617,23 +469,11 @@ BAD_FILES = [
         "{root}/entity.parquet: expected one column of lists of floats, …",
         parquet_of(lambda of: {"a": of, "b": of}),
     ),
-    of_file(PARQUET, "{root}/missing.parquet: …", option("entities", "missing.parquet")),
-    of_file(PARQUET, "{root}/no.npy: no such file; check the path", option("entities", "no.npy")),
     of_file(
         PARQUET,
         "{root}/int.npy: expected floating-point numbers, found int64; save it as float32: x.astype('float32')",
         option("entities", "int.npy"),
         lambda root: np.save(root / "int.npy", np.ones((9, 4), np.int64)),
-    ),
-    of_file(
-        PARQUET,
-        "{root}/relation.npy: no such file; name the table of relations by the key relations of model_options",
-        option("relations", None),
-    ),
-    of_file(
-        PARQUET,
-        "{root}/eval.json: expected tables of vectors (.npy, …), found another kind of file",
-        option("entities", "eval.json"),
     ),
     fault(
         "{root}/test.npy: there are no edges in this file",
@@ -710,9 +550,31 @@ WITHOUT_EFFECT = [
 ]
 
 
+WORLDS = {
+    "GRAPHSTORM": GRAPHSTORM,
+    "REMAPPED": REMAPPED,
+    "PYG": PYG,
+    "PARQUET": PARQUET,
+    "GIGL": GIGL,
+    "INDEXED": INDEXED,
+    "SHARDS": SHARDS,
+}
+BY_LINES = rows_of(Path(__file__).with_name("model_faults.txt"), WORLDS)
+
+
 @pytest.mark.parametrize(
     "row",
-    [*BAD_GRAPHSTORM, *BAD_REMAPPED, *BAD_HDF5, *BAD_CHECKPOINTS, *BAD_SHARDS, *BAD_FILES, *WITHOUT_EFFECT, NO_MODEL],
+    [
+        *BY_LINES,
+        *BAD_GRAPHSTORM,
+        *BAD_REMAPPED,
+        *BAD_HDF5,
+        *BAD_CHECKPOINTS,
+        *BAD_SHARDS,
+        *BAD_FILES,
+        *WITHOUT_EFFECT,
+        NO_MODEL,
+    ],
 )
 def test_a_bad_model_is_one_line_and_nothing_of_it_runs(
     row: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

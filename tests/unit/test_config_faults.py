@@ -19,6 +19,7 @@ from pbgeval.scoring.operators import OPERATORS
 from tests.examples import examples
 from tests.fuzz.hostile_values import ODD_JSON
 from tests.kit import refusals
+from tests.kit.faults import set_at
 
 
 def valid() -> dict[str, Any]:
@@ -107,24 +108,12 @@ BASES = {
     "competing": competing,
     "featurized items": featurized_items,
 }
-REMOVED = "(removed)"  # in the table, in place of a value
 
 
 def rows_of(path: Path) -> list[tuple[str, str, str]]:
     """Return rows of a base, its changes as JSON, and the fault that they make."""
     sections = re.findall(r"^\[(.*)\]\n((?:.+\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE)
     return [(base, *line.split(" -> ")) for base, lines in sections for line in lines.splitlines()]
-
-
-def set_at(raw: Any, path: str, value: object) -> None:
-    """Set or remove what stands at a path such as `relations.1.weight`."""
-    *parts, last = [int(part) if part.isdigit() else part for part in path.split(".")]
-    for part in parts:
-        raw = raw[part]
-    if value == REMOVED:
-        del raw[last]
-    else:
-        raw[last] = value
 
 
 @pytest.mark.parametrize(
