@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 
-from pbgeval.inputs import partitions
 from tests.laws.test_every_path_runs_on_a_device import pretend
 from tests.pretend_device import PretendDevice
 
@@ -111,14 +110,6 @@ def test_on_a_device_it_mixes_no_tensors_of_device_and_host(
 
 
 @pytest.mark.slow
-def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
-    done = checked(tmp_path, CUDA_VISIBLE_DEVICES="")
-
-    said = "gpu_check: no GPU that torch can use; --device cpu interprets the kernel\n"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
-
-
-@pytest.mark.slow
 def test_a_failed_check_is_in_the_results_and_in_the_status(tmp_path: Path) -> None:
     """Without Triton there are no kernels: what needs them fails, the rest is still told."""
     done = checked(tmp_path, *SMOKE, without=("triton",))
@@ -167,46 +158,3 @@ def test_a_kernel_belongs_to_the_innermost_stage_that_launched_it(scripts: None)
     assert found["launches_by_stage"] == {"count": 2, "pairs": 1, "other": 1}
     assert found["device_seconds_by_stage"] == pytest.approx({"count": 30e-6, "pairs": 30e-6, "other": 10e-6})
     assert gpu_stages._busy_seconds(events) == pytest.approx(60e-6)
-
-
-def test_what_a_thread_reads_and_copies_is_told_apart(scripts: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no part of the seconds of the run, which stages add up to."""
-    import gpu_stages
-
-    monkeypatch.setattr(gpu_stages, "STAGES", {"copy": ("pbgeval.inputs.partitions:_start_copy",)})
-    monkeypatch.setattr(partitions, "_start_copy", lambda rows, device: lambda: (time.sleep(0.05), rows)[1])
-    stages = gpu_stages.Stages()
-
-    def read(part: int) -> torch.Tensor:
-        time.sleep(0.05)
-        return torch.full((1,), part)
-
-    with stages.timed():
-        rows = list(partitions.rows_ahead([1, 2], read, torch.device("cuda")))
-
-    assert [int(of) for of in rows] == [1, 2]
-    assert (stages.seconds.keys(), stages.beside.keys(), stages.calls["copy"]) == ({"other"}, {"copy"}, 2)
-    assert stages.seconds["other"] > 0.1
-
-
-def test_what_was_found_is_written_after_every_step(
-    scripts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import gpu_check
-
-    monkeypatch.delenv("OUT", raising=False)
-    path = tmp_path / "found.json"
-    results = gpu_check.Results(path, 0.0, {})
-    results.run("checks", "first", lambda: {"value": 1}, may_skip=False)
-
-    def fails() -> dict[str, Any]:
-        assert json.loads(path.read_text(encoding="utf-8"))["checks"][0]["value"] == 1
-        raise ValueError("no")
-
-    results.run("checks", "second", fails, may_skip=False)
-    results.run("runs", "third", lambda: {"value": 3})
-
-    found = json.loads(path.read_text(encoding="utf-8"))
-    assert (found["passed"], found["complete"]) == (False, False)
-    assert [step.get("error") for step in found["checks"]] == [None, "ValueError: no"]
-    assert "skipped" in found["runs"][0], "there is no time"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import mutation_score
-from scripts.mutation_score import Reached, callers_in, draw, killer_of
+from scripts.mutation_score import callers_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODULE = '''BLOCK = 1 << 10
@@ -70,26 +69,6 @@ def test_what_a_test_notices_is_killed_and_the_rest_is_listed(tree: Path, tmp_pa
     assert "killed by tests/test_ranks.py::test_ties: pbgeval/ranking/ranks.py:6: boundary: " in done.stdout
     assert "killed 5 of 8 (62.5%), 1 of them by tests marked slow alone, 3 reached by no test, seed 0, " in done.stdout
     assert (tree / "pbgeval/ranking/ranks.py").read_text() == MODULE
-
-
-@pytest.mark.slow
-def test_one_that_never_ends_is_killed_by_its_cpu_time(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks = tree / "pbgeval/ranking/ranks.py"
-    ranks.write_text("def rank():\n    while 1 > 2:\n        pass\n")
-    (tree / "tests/test_ranks.py").write_text(
-        "from pbgeval.ranking.ranks import rank\n\ndef test_rank():\n    rank()\n"
-    )
-    (tmp_path / "map.json").write_text(
-        '{"tests/test_ranks.py::test_rank": [0.0, false, ["pbgeval/ranking/ranks.py:1"]]}'
-    )
-    monkeypatch.setattr(mutation_score, "START_SECONDS", 3.0)
-    mutant = next(of for of in draw(tree, ["ranking"], 9, 0) if of.kind == "comparison")
-
-    killer = killer_of(tree, mutant, Reached.read(tmp_path / "map.json"), ["tests/test_ranks.py::test_rank"], 9.0)
-
-    assert killer == "pytest's status -9"
 
 
 def test_a_compiled_function_is_reached_by_those_of_its_own_file_that_name_it(tree: Path) -> None:
