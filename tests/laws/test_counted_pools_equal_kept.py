@@ -145,7 +145,7 @@ def test_workers_and_blocks_change_no_counted_figure(data):
         with_constants(stack, {"ranking.auc_sampling.EXACT_CELLS": 0, "ranking.auc_sampling.SAMPLED_CELLS": 40})
         alone = of_workers(1)
         assert alone == of_workers(2)
-        with_constants(stack, SMALL_BLOCKS | {"ranking.pooled_scores.SCORES_AT_A_TIME": 5})
+        with_constants(stack, SMALL_BLOCKS)
         assert alone == of_workers(3)
         counted = json.loads(alone)[0]
         refused = counted.get("refused", {})

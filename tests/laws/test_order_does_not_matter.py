@@ -161,24 +161,41 @@ def comparable(report: Report) -> str:
     return json.dumps([document, *tables], sort_keys=True, default=dict)
 
 
-SMALL_BLOCKS = {
-    "worker.diagnostics.TRAINING_ROWS_AT_A_TIME": 3,
-    "worker.diagnostics.SIEVE_CELLS": 4,
-    "ranking.chunks.ENTRIES_PER_BLOCK": 20,
-    "scoring.block_sizes.CPU.list_cells": 30,
-    "scoring.block_sizes.CPU.checked_rows": 2,
-    "scoring.block_sizes.CPU.queries": 3,
-    "scoring.block_sizes.CPU.candidates": 2,
-    "scoring.block_sizes.CPU.pairs": 2,
-    "scoring.block_sizes.CPU.swept_rows": 3,
-    "scoring.block_sizes.CPU.range_bytes": 40,
-    "scoring.block_sizes.CPU.keys": 2,
-    "scoring.block_sizes.CPU.true_scores": 3,
-    "ranking.query_group_state.ROWS_AT_A_TIME": 4,
+SMALL_BLOCKS = {  # all that is done a part at a time, which changes no number
+    "inputs.edges.ROWS_AT_A_TIME": 3,
+    "inputs.edge_sample._POSITIONS_PER_BLOCK": 4,
     "inputs.partitions.MAX_KNOWN_ROWS": 3,
     "inputs.partitions.PAIRS_BYTES": 16,
+    "ranking.chunks.ENTRIES_PER_BLOCK": 20,
+    "ranking.counting.EXPANDED_AT_A_TIME": 4,
+    "ranking.counting.FEW_COMPARISONS": 4,
+    "ranking.cpu_backend.BYTES_PER_BLOCK": 64,
+    "ranking.cpu_backend.MAX_CELLS_READ": 4,
+    "ranking.cpu_backend.MAX_OPEN": 4,
+    "ranking.keys.MIN_NEW_CODES": 4,
+    "ranking.keys.ROWS_AT_ONCE": 3,
+    "ranking.known_answers.PAIRS_AT_A_TIME": 2,
+    "ranking.known_answers._ROWS_AT_ONCE": 4,
+    "ranking.pooled_scores.SCORES_AT_A_TIME": 5,
+    "ranking.query_group_state.ROWS_AT_A_TIME": 4,
+    "ranking.sampled.FEW_COMPARISONS": 4,
+    "scoring.distances.CELLS_AT_A_TIME": 20,
+    "scoring.exact.ROWS_AT_A_TIME": 2,
+    "stats.grouped.MAX_PENDING_ROWS": 4,
+    "stats.paired._PENDING_ROWS": 4,
+    "worker.diagnostics.SIEVE_CELLS": 4,
+    "worker.diagnostics.TRAINING_ROWS_AT_A_TIME": 3,
     "worker.finish.EDGES_AT_A_TIME": 4,
-    "inputs.edges.ROWS_AT_A_TIME": 3,
+    "worker.known.MAX_KEYS_TOGETHER": 5,
+    "worker.sweep.ROWS_AT_A_TIME": 3,
+} | {
+    f"scoring.block_sizes.CPU.{name}": value
+    for name, value in {
+        **{"queries": 3, "candidates": 2, "pairs": 2, "keys": 2, "true_scores": 3, "related_edges": 3},
+        **{"list_cells": 30, "compared_cells": 8, "related_cells": 20, "compared_pairs": 3, "decided_pairs": 3},
+        **{"checked_rows": 2, "prepared_rows": 2, "ordered_rows": 2, "hashed_rows": 2, "swept_rows": 3},
+        **{"swept_numbers": 12, "searched_numbers": 8, "numbers": 12, "range_bytes": 40},
+    }.items()
 }
 
 

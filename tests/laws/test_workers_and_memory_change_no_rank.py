@@ -80,7 +80,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
             with_constants(stack, {"ranking.auc_sampling.EXACT_CELLS": 0, "ranking.auc_sampling.SAMPLED_CELLS": 40})
         alone = result(config, 1, graph, protocol.sides)
         assert alone == result(config, 2, graph, protocol.sides)
-        with_constants(stack, SMALL_BLOCKS | {"ranking.known_answers.PAIRS_AT_A_TIME": 2})
+        with_constants(stack, SMALL_BLOCKS)
         assert alone == result(config, 3, graph, protocol.sides)
         stack.enter_context(mock.patch("pbgeval.worker.sweep.plan_memory", spilled))
         assert alone == result(config, 1, graph, protocol.sides)
