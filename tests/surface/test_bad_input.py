@@ -126,22 +126,7 @@ FLAGS = [
     *(
         fault(message, args=arguments)
         for arguments, message in (
-            (("--quiet", "-p", "seed=-1"), "-p seed=-1: …"),
-            (("--workers", "0"), "--workers 0: the number of processes must be at least 1…"),
-            (("--workers", "-2"), "--workers -2: the number of processes must be at least 1…"),
-            (("--workers", "two"), "…--workers…int…--help…"),
-            (
-                ("--workers", "1000000"),
-                "--workers 1000000 (in Python: workers=1000000): at most 1,024 processes can run on one host",
-            ),
             (("--workers", "9" * 5000), "…Invalid value for '--workers'…"),
-            (("--wrokers", "2"), "No such option: --wrokers (Possible options: --workers); see kgeval-dist --help"),
-            (
-                ("--device", "tpu"),
-                "Invalid value for '--device': 'tpu' is not one of 'auto', 'cpu', 'cuda'; see kgeval-dist --help",
-            ),
-            (("-p",), "…-p…argument…--help…"),
-            (("superfluous",), "…superfluous…--help…"),
             (
                 ("-p", f"relations.{'9' * 5000}.operator=none"),
                 "…expected an index (0, 1, ...), got '999…",

@@ -273,7 +273,6 @@ def sharding(file: str, change: Callable[[dict[str, Any]], object]) -> Damage:
     return zoo.lying_header(file, act)
 
 
-NUM_FILES = "set num_files in model_options to the number of files shard-*.safetensors that were written, …"
 BAD_SHARDS = [
     *(
         of_file(SHARDS, f"{{root}}/model: {ITEM_BAG}: expected {line}", sharding(SHARD, change))
