@@ -112,7 +112,8 @@ def drawn(shape: tuple[int, int, int, int], *, in_quarters: bool) -> Drawn:
     own_Q = random.integers(-1, num_candidates, row_Q.size) if num_candidates else np.full(row_Q.size, -1)
     true_QD = rows(row_Q.size)
     true_QD[own_Q >= 0] = candidate_CD[own_Q[own_Q >= 0]]
-    own_Q[::4] += num_candidates  # that entity is elsewhere: every candidate with its row is a duplicate
+    # That entity is elsewhere, or the next behind the block: every candidate with its row is a duplicate.
+    own_Q[::4] = np.where(own_Q[::4] % 2, num_candidates, own_Q[::4] + num_candidates)
     every = [(row, at) for row in range(num_rows) for at in range(num_candidates)]
     known = [cell for cell in every if random.random() < 0.3]
     free = [(query, at) for query, row in enumerate(row_Q.tolist()) for at in range(num_candidates)]

@@ -17,6 +17,14 @@ def test_products_by_hand():
     ) == ([[[5, -2, 4], [-2, 1, -0.5]], [[10, -4, 8], [-4, 2, -1]]], [5, 1, 9.25], [5, -1.5])
 
 
+@pytest.mark.parametrize("sizes", [(0, 2, 3), (2, 0, 3), (2, 3, 0)])
+def test_products_of_nothing_are_none(sizes):
+    num_products, num_queries, num_candidates = sizes
+    found = product(torch.ones(num_products, num_queries, 4), torch.ones(num_products, num_candidates, 4))
+
+    assert found.shape == sizes
+
+
 def test_infinities_and_nans_pass_through():
     found = product(
         torch.tensor([[[torch.inf, 1.0], [0.0, 1.0]]]), torch.tensor([[[1.0, 0.0], [-1.0, 2.0], [0.0, 1.0]]])
