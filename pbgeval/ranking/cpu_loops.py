@@ -417,23 +417,31 @@ def transform_rows(
 ) -> None:
     """Do what `operators` does, in the same order; without relations of rows, all are of the first."""
     first_RD, second_RD = parameters
-    dimension = x_KD.shape[1]
-    half = dimension // 2
     for row in range(num_rows):
         rel = rel_K[row] if rel_K.size else 0
-        x_D, transformed_D, first_D = x_KD[row], transformed_KD[row], first_RD[rel]
-        if operator == DIAGONAL:
-            for at in range(dimension):
-                transformed_D[at] = first_D[at] * x_D[at]
-        elif operator == TRANSLATION:
-            for at in range(dimension):
-                transformed_D[at] = x_D[at] + first_D[at]
-        else:
-            x_real_D, x_imag_D, imag_D = x_D[:half], x_D[half:], second_RD[rel]
-            for at in range(half):
-                transformed_D[at] = x_real_D[at] * first_D[at] - x_imag_D[at] * imag_D[at]
-            for at in range(half):
-                transformed_D[half + at] = x_real_D[at] * imag_D[at] + x_imag_D[at] * first_D[at]
+        first_D = first_RD[rel]
+        apply(operator, first_D, second_RD[rel] if operator == COMPLEX else first_D, x_KD[row], transformed_KD[row])
+
+
+@inner_loop()
+def apply(operator: Compiled, first_D: Compiled, second_D: Compiled, x_D: Compiled, y_D: Compiled) -> None:
+    """Apply an operator to a row; its parameters are of one relation."""
+    if operator == IDENTITY:
+        for at in range(x_D.size):
+            y_D[at] = x_D[at]
+    elif operator == DIAGONAL:
+        for at in range(x_D.size):
+            y_D[at] = first_D[at] * x_D[at]
+    elif operator == TRANSLATION:
+        for at in range(x_D.size):
+            y_D[at] = x_D[at] + first_D[at]
+    else:
+        half = x_D.size // 2
+        real_D, imag_D, y_imag_D = x_D[:half], x_D[half:], y_D[half:]
+        for at in range(half):
+            y_D[at] = real_D[at] * first_D[at] - imag_D[at] * second_D[at]
+        for at in range(half):
+            y_imag_D[at] = real_D[at] * second_D[at] + imag_D[at] * first_D[at]
 
 
 @inner_loop()
@@ -687,26 +695,6 @@ def load_row(table: Compiled, row: Compiled, folded_D: Compiled, x_D: Compiled) 
 
 
 @inner_loop()
-def apply_exactly(operator: Compiled, first_D: Compiled, second_D: Compiled, x_D: Compiled, y_D: Compiled) -> None:
-    """Apply an operator to a row in float64; its parameters are of one relation."""
-    half = x_D.size // 2
-    if operator == IDENTITY:
-        for at in range(x_D.size):
-            y_D[at] = x_D[at]
-    elif operator == DIAGONAL:
-        for at in range(x_D.size):
-            y_D[at] = first_D[at] * x_D[at]
-    elif operator == TRANSLATION:
-        for at in range(x_D.size):
-            y_D[at] = x_D[at] + first_D[at]
-    else:
-        for at in range(half):
-            y_D[at] = x_D[at] * first_D[at] - x_D[half + at] * second_D[at]
-        for at in range(half):
-            y_D[half + at] = x_D[at] * second_D[at] + x_D[half + at] * first_D[at]
-
-
-@inner_loop()
 def transform_exactly(
     form: Compiled,
     has_bias: Compiled,
@@ -745,7 +733,7 @@ def transform_exactly(
             constant, x_D[0] = x_D[0], 1.0
         if adds_constant:
             constant += sum_of_products(x_D, first_D, folded_D)
-        apply_exactly(code, first_D, second_RD[rel] if code == COMPLEX else first_D, x_D, y_D)
+        apply(code, first_D, second_RD[rel] if code == COMPLEX else first_D, x_D, y_D)
         if has_bias and not is_moved:
             constant, y_D[0] = y_D[0], 1.0
         constant_Q[query] = np.float32(constant)
