@@ -15,6 +15,7 @@ from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.backend import backend_for
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.bucket_pass import bucket_pass
+from pbgeval.ranking.draws import HOST
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.query_edges import (
@@ -26,7 +27,7 @@ from pbgeval.ranking.query_edges import (
     entities_of_edges,
     group_queries,
 )
-from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, SampledCells, TopCandidates
+from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, SampledCells, TopCandidates, rows_to_keep
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, LossSettings, PassSettings, Relation
@@ -34,7 +35,6 @@ from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.home import come_home
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer, query_groups
-from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.stats.groups import sortable_int32
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.storage.edges import EdgeBlock
@@ -162,7 +162,8 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
         backend = backend_for(
             relation.scorer, device, graph.dtype, keeps_scores=with_scores, num_cells=num_edges * num_entities
         )
-        width = query_group.width(graph.embeddings_ND.shape[1])
+        kept = rows_to_keep(queries, graph.embeddings_ND.shape[1], graph.dtype)
+        prepared, *true_scores = (MemoryRows.empty(*of, HOST) for of in kept)
         key_P, number_P = graph.keys(side)[1]
         generator = np.random.default_rng(4)
         sample = CellSample.by_entity_id(*(generator.integers(size, size=999) for size in (num_edges, num_entities)))
@@ -171,8 +172,8 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             CompetingEntities(0, num_entities, lambda _: None),
             backend,
             source,
-            MemoryRows(torch.empty(queries.num_keys, width, dtype=graph.dtype)),
-            MemoryRows(torch.empty(queries.num_queries, TrueScores.width(graph.dtype), dtype=graph.dtype)),
+            prepared,
+            true_scores,
             graph.dtype,
             device,
             None if with_scores else SampledCells(sample, np.ones(queries.num_queries, bool)),

@@ -438,7 +438,7 @@ def list_marked(marks, row, tiles, numbers, num_queries, num_columns, most, **op
 def write_limits(
     score, error, norm, square, largest_norm, largest_square, own, number, limits, counts, *sizes, **options
 ):
-    _, _, rows_per_grid, num_columns, num_terms, num_groups, has_marks = sizes
+    _, rows_per_grid, num_columns, num_terms, num_groups, has_marks = sizes
     grid_Q = torch.arange(score.numel()) // rows_per_grid
     middle_Q, magnitude_Q, width_Q = score, norm * largest_norm.flatten()[grid_Q], error
     if options["IS_DISTANCE"]:
@@ -467,7 +467,7 @@ def describe_rows(rows, _, hashes, norms, squares, *sizes, **options):
 
 def score_exactly(query, row, candidate, column, true, true_error, true_row, *rest, **options):
     value, score, error, sign, num_open, number, *sizes = rest
-    rows_per_grid, num_listed = sizes[5:7]
+    rows_per_grid, num_listed = sizes[4:6]
     row, column, sign = (of[: None if number is None else number[0]] for of in (row, column, sign))
     comparator = ExactComparator("squared_l2" if options["IS_DISTANCE"] else "dot", options["HAS_BIAS"])
     if options["INDEXED"]:

@@ -19,7 +19,6 @@ from pbgeval.notation import ENDS, Bucket, T
 from pbgeval.ranking.settings import Tables
 from pbgeval.scoring.block_sizes import CPU, GPU_WORKSPACE_BYTES, sizes_on
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.storage.arrays import MappedRows
 from pbgeval.storage.checkpoint import EmbeddingFile, PartitionRows
 
@@ -91,6 +90,7 @@ class PartitionHolder:
 MIN_ROWS_PER_RANGE = 1 << 10  # candidates that queries stream past at a time; at most, sizes of blocks say
 MAX_KNOWN_ROWS = 1 << 20  # known edges read at a time
 BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
+NUMBERS_OF_TRUE = 5  # beside the vector of a true entity, in numbers of float32: its value, score and error
 BLOCK_BYTES = 64 << 20  # scores of one thread's block, compared and expanded, and what kernels allocate
 BYTES_OF_COUNTS = 48 * 2  # six of a query: of all candidates, and of those that no entry of the journal holds yet
 BYTES_PER_QUERY = BYTES_OF_COUNTS + 32 + 24  # edge, key, true entity, score; what the end of a run makes of a block
@@ -225,7 +225,7 @@ def sizes_of_sweep(dimension: int, dtype: torch.dtype, device: torch.device) -> 
         dtype: of vectors.
         device: of the worker.
     """
-    sizes, width = sizes_on(device), dimension + ExactTrue.EXTRA_COLUMNS
+    sizes, width = sizes_on(device), dimension + NUMBERS_OF_TRUE
     return width * dtype.itemsize, max(min(sizes.swept_rows, sizes.swept_numbers // width), 1)
 
 

@@ -19,7 +19,7 @@ from pbgeval.ranking.draws import HOST
 from pbgeval.ranking.groups import Group, check_range, make_group
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.query_edges import queries_by_key
-from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, SampledCells, drawn_cells
+from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, SampledCells, drawn_cells, rows_to_keep
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.relations import HiddenRelations, RelationCandidates
 from pbgeval.ranking.sampled import WordsOn, count_sampled
@@ -208,11 +208,7 @@ def _state(
         words_QD = auc_words_ED[torch.from_numpy(queries.edge_Q)]
         cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QD, competing, settings.auc)
         sample = SampledCells(CellSample.by_entity_id(*cells), settings.auc.true_is_kept(words_QD).numpy())
-    shapes = (
-        (queries.num_keys, query_group.width(dimension)),
-        (queries.num_queries, query_group.true_width(dimension, dtype)),
-    )
-    prepared, true_scores = (MemoryRows(torch.empty(shape, dtype=dtype, device=table.device)) for shape in shapes)
+    prepared, *true_scores = (MemoryRows.empty(*of, table.device) for of in rows_to_keep(queries, dimension, dtype))
     return QueryGroupState(
         queries,
         competing,

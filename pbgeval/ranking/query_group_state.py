@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import astuple, define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError
@@ -33,9 +33,9 @@ from pbgeval.scoring import device_scores
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.true_scores import ExactTrue, TrueScores
+from pbgeval.scoring.true_scores import VALUE, ExactTrue, TrueScores, fields_of_true
 from pbgeval.stats.ranks import QueryCounts
-from pbgeval.storage.rows import MemoryRows, Rows
+from pbgeval.storage.rows import Rows
 from pbgeval.storage.transfers import sent, sent_together
 
 # What the pooled AUC compares: cells (query, candidate) and their scores.
@@ -318,6 +318,16 @@ class GroupResult:
             part.add_packed(arrays)
 
 
+def rows_to_keep(
+    queries: GroupQueries, dimension: int, dtype: torch.dtype
+) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Return the shape and type of what a `QueryGroupState` keeps: prepared queries, and each field of true scores."""
+    query_group = queries.query_group
+    fields = fields_of_true(dimension, dtype, exact=query_group.scorer.exact_comparator is not None)
+    prepared = (queries.num_keys, query_group.width(dimension)), dtype
+    return [prepared, *(((queries.num_queries, *shape), number) for shape, number in fields)]
+
+
 @define(eq=False)
 class QueryGroupState:
     """One query group while candidates stream past."""
@@ -327,7 +337,7 @@ class QueryGroupState:
     backend: Backend
     source: QuerySource
     prepared: Rows  # (K, D'): a prepared query per key
-    true_scores: Rows  # a packed `TrueScores`, or `ExactTrue`, per query
+    true_scores: Sequence[Rows]  # by field of `TrueScores`, or of `ExactTrue`: of each query
     dtype: torch.dtype  # of vectors before they are prepared
     device: torch.device
     sample: SampledCells | None = None  # None: the pooled AUC compares every score
@@ -338,8 +348,6 @@ class QueryGroupState:
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # For a model that scores all entities of a query at once: which true scores are made, at first use by a block.
     _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
-    _every_true: TrueScores | ExactTrue | None = field(default=None, init=False)  # if made at once, by one worker
-    _every_row_Q: Tensor | None = field(default=None, init=False)  # the key of each query, on the device, if so
 
     def __attrs_post_init__(self) -> None:
         num_rows = 6 if self.in_time_Q is None else 9
@@ -367,18 +375,30 @@ class QueryGroupState:
             return self.result.pooled
         return self.result.scores if self.sample is None else None
 
-    def true(self, first: int, stop: int) -> TrueScores | ExactTrue:
-        """Return the true scores of consecutive queries."""
-        if self._is_read_Q is not None and not self._is_read_Q[first:stop].all():
-            first_key = int(self.queries.key_Q[first])
-            prepared_KD = self.prepared.read(first_key, int(self.queries.key_Q[stop - 1]) + 1).to(self.device)
-            row_Q = sent(torch.from_numpy(self.queries.key_Q[first:stop] - first_key), self.device)
-            self._write_true_scores(prepared_KD, row_Q, (first, stop))
-            self._is_read_Q[first:stop] = True
-        if self._every_true is not None:
-            return self._every_true.between(first, stop)
+    @cached_property
+    def _sent(self) -> Sequence[Tensor]:
+        """The relation of each key and the key of each query, on the device."""
+        of_queries = torch.from_numpy(self.queries.rel_K), torch.from_numpy(self.queries.key_Q)
+        return sent_together(self.device, *of_queries)
+
+    def _rows_of_keys(self, first: int, stop: int, first_key: int) -> Tensor:
+        """Return the rows of consecutive queries' keys among prepared ones from a first key on."""
+        key_Q = self._sent[1][first:stop]
+        return key_Q - first_key if first_key else key_Q
+
+    def true(self, block: QueryBlock) -> TrueScores | ExactTrue:
+        """Return the true scores of a block."""
+        self._read_true_scores(block)
         kind = TrueScores if self.exact_comparator is None else ExactTrue
-        return kind.unpacked(sent(self.true_scores.read(first, stop), self.device))
+        return kind(*(sent(rows.read(block.first, block.stop), self.device) for rows in self.true_scores))
+
+    def _read_true_scores(self, block: QueryBlock) -> None:
+        """Have a model that scores all entities at once make the true scores of a block, once."""
+        if self._is_read_Q is None or self._is_read_Q[block.first : block.stop].all():
+            return
+        row_Q = self._rows_of_keys(block.first, block.stop, block.first_key)
+        self._write_true_scores(self.prepared_queries(block, self.device), row_Q, (block.first, block.stop))
+        self._is_read_Q[block.first : block.stop] = True
 
     def prepared_queries(self, block: QueryBlock, device: torch.device) -> Tensor:
         """Return the prepared rows of a block's keys."""
@@ -388,18 +408,14 @@ class QueryGroupState:
         """Return a block's prepared queries and the true scores to compare candidates with."""
         query_KD = self.prepared_queries(block, self.device)
         row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key)
-        sent_Q = self._every_row_Q if row_Q.numel() == self.queries.num_queries else None
-        true = self.true(block.first, block.stop)
-        return QueryRows(query_KD[None], row_Q, true, self.exact_comparator, sent_row_Q=sent_Q)
+        sent_Q = self._rows_of_keys(block.first, block.stop, block.first_key)
+        return QueryRows(query_KD[None], row_Q, self.true(block), self.exact_comparator, sent_row_Q=sent_Q)
 
     def true_values(self) -> Tensor:
         """Return every query's true score, computed like the competitors' scores in the pooled AUC."""
-        for block in () if self._is_read_Q is None else self.queries.blocks:  # also read those that met no candidate
-            self.true(block.first, block.stop)
-        if self._every_true is not None:
-            return self._every_true.value_Q.float()
-        kind = TrueScores if self.exact_comparator is None else ExactTrue
-        return kind.values_of(self.true_scores.read(0, self.queries.num_queries)).float()
+        for block in self.queries.blocks:  # also those that met no candidate
+            self._read_true_scores(block)
+        return self.true_scores[VALUE].read(0, self.queries.num_queries).float()
 
     def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
         """Prepare rows of candidates; the error names an entity whose row cannot be prepared."""
@@ -469,17 +485,14 @@ class QueryGroupState:
             scorer = queries.query_group.scorers[schema]
             known_side = self.hidden.other
             first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
-            rel_K, row_Q = sent_together(
-                self.device,
-                torch.from_numpy(queries.rel_K[first:stop]),
-                torch.from_numpy(queries.key_Q[first_query:last_query] - first),
-            )
+            rel_K = self._sent[0][first:stop] if scorer.dynamic else None
             time_K = None if queries.time_K is None else torch.from_numpy(queries.time_K[first:stop])
             with refused_by_name(self.source, scorer, known_side, partial(self._names_of, first)):
                 known_KD = self.source.vectors(scorer, known_side, known_K)
-                prepared_KD = queries.query_group.queries(schema, known_KD, rel_K if scorer.dynamic else None, time_K)
+                prepared_KD = queries.query_group.queries(schema, known_KD, rel_K, time_K)
             self.prepared.write(first, prepared_KD)
             if self._is_read_Q is None:
+                row_Q = self._rows_of_keys(first_query, last_query, first)
                 self._write_true_scores(prepared_KD, row_Q, (first_query, last_query))
 
     def _write_true_scores(self, prepared_KD: Tensor, key_Q: Tensor, query_range: tuple[int, int]) -> None:
@@ -499,7 +512,5 @@ class QueryGroupState:
                 true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.backend.pairs)
                 cells = np.arange(at, until), true_Q
                 refuse_nan_of_pairs(self.comparator, (queries_QD, candidates_QD), true.score_Q, cells, self.nan_score)
-            if isinstance(self.true_scores, MemoryRows) and until - at == queries.num_queries:
-                self._every_true, self._every_row_Q = true, row_Q
-            else:
-                self.true_scores.write(at, true.packed())
+            for rows, values in zip(self.true_scores, astuple(true, recurse=False), strict=True):
+                rows.write(at, values)

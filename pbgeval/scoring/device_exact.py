@@ -240,11 +240,10 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
     square_Q, square_B = norm_Q, norm_B  # not read
     if queries.square_BN is not None and candidates.square_BN is not None:
         square_Q, square_B = queries.square_BN.flatten(), candidates.largest_square_B
-    assert target.score_Q.stride() == target.error_Q.stride(), "of one table"
     with current(device):
         _kernels().write_limits[(-(-num_queries // LIMITED_ROWS),)](
-            target.score_Q,
-            target.error_Q,
+            target.score_Q.contiguous(),
+            target.error_Q.contiguous(),
             norm_Q,
             square_Q,
             norm_B,
@@ -254,7 +253,6 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
             found,
             count_NQ,
             num_queries,
-            target.score_Q.stride(0),
             queries.rows_BND.shape[1],
             candidates.rows_BND.shape[1],
             queries.rows_BND.shape[-1] + 8,

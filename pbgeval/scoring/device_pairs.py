@@ -126,7 +126,7 @@ def signs(
         kind: of the pairs.
         query_BQD: prepared rows.
         candidate_BCD: prepared rows, as many grids.
-        true: of all queries: scores and how far they are off, both as far apart; prepared rows of their true entities.
+        true: of all queries: scores, how far they are off, and prepared rows of their true entities.
         cells: the query of each cell among those of all grids, and its column.
         number: on the device, int64, how many cells there are, and a zero; None: all.
 
@@ -158,15 +158,14 @@ def _start(
     query_ND, candidate_ND = (of if of.stride(-1) == 1 else of.contiguous() for of in (query_ND, candidate_ND))
     row_P, column_P = (unread, unread) if cells is None else (of.contiguous() for of in cells)
     true_Q, error_Q, true_QD = (unread, unread, unread[:, None]) if true is None else true
-    assert true_Q.stride() == error_Q.stride(), "of one table"
     with current(query_BKD.device):
         _kernels().score_exactly[(-(-num_pairs // PAIRS),)](
             query_ND,
             row_P,
             candidate_ND,
             column_P,
-            true_Q,
-            error_Q,
+            true_Q.contiguous(),
+            error_Q.contiguous(),
             true_QD,
             *(into.get(name, unread) for name in ("value", "score", "error", "sign", "num_open")),
             number,
@@ -174,7 +173,6 @@ def _start(
             query_ND.stride(0),
             candidate_ND.stride(0),
             true_QD.stride(0),
-            true_Q.stride(0),
             query_BKD.shape[-2],
             candidate_BCD.shape[-2],
             candidate_BCD.shape[-1],

@@ -24,7 +24,7 @@ OF_ROUNDED = ["num_rows", "num_stored", "stride", "num_columns", "width"]
 OF_SCREEN_LIMITS = ["num_rows", "num_columns", "num_stored", "width"]
 OF_MARKED = ["num_queries", "num_columns", "most_listed"]
 OF_TILES = ["most_open", "rows_per_grid", "num_listed", "list_length", "num_steps", "num_aligned", "num_queries"]
-OF_LIMITS = ["num_rows", "score_stride", "rows_per_grid", "num_columns", "num_terms", "num_groups", "has_marks"]
+OF_LIMITS = ["num_rows", "rows_per_grid", "num_columns", "num_terms", "num_groups", "has_marks"]
 ALIGNMENT = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
@@ -419,7 +419,6 @@ def write_limits(
     limit_ptr,
     count_ptr,
     num_rows,
-    score_stride,
     rows_per_grid,
     num_columns,
     num_terms,
@@ -443,8 +442,8 @@ def write_limits(
     share = num_terms.to(tl.float64) * UNIT_OF_FLOAT64
     norm_M = tl.load(norm_ptr + at_M, mask=is_row_M, other=0.0)
     magnitude_M = norm_M * tl.load(largest_norm_ptr + grid_M, mask=is_row_M, other=0.0)
-    middle_M = tl.load(score_ptr + at_M * score_stride, mask=is_row_M, other=0.0)
-    width_M = tl.load(error_ptr + at_M * score_stride, mask=is_row_M, other=0.0)
+    middle_M = tl.load(score_ptr + at_M, mask=is_row_M, other=0.0)
+    width_M = tl.load(error_ptr + at_M, mask=is_row_M, other=0.0)
     if IS_DISTANCE:
         square_M = tl.load(square_ptr + at_M, mask=is_row_M, other=0.0)
         squares_M = square_M + tl.load(largest_square_ptr + grid_M, mask=is_row_M, other=0.0)

@@ -22,7 +22,7 @@ OPEN = tl.constexpr(2)  # the sign of a pair that is left open
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1; nor for where tensors begin.
 OF_ROWS = ["num_rows", "stride", "num_columns", "num_squared"]
-OF_PAIRS = ["num_pairs", "query_stride", "candidate_stride", "true_stride", "score_stride"]
+OF_PAIRS = ["num_pairs", "query_stride", "candidate_stride", "true_stride"]
 OF_PAIRS += ["rows_per_grid", "num_listed", "num_columns", "bits"]
 ANYWHERE = ["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "true_ptr", "true_error_ptr", "true_row_ptr"]
 
@@ -97,7 +97,6 @@ def score_exactly(
     query_stride,
     candidate_stride,
     true_stride,
-    score_stride,
     rows_per_grid,
     num_listed,
     num_columns,
@@ -159,8 +158,8 @@ def score_exactly(
             tl.store(score_ptr + place_P, score_P, mask=is_pair_P)
             tl.store(error_ptr + place_P, error_P, mask=is_pair_P)
         else:
-            gap_P = score_P - tl.load(true_ptr + row_P * score_stride, mask=is_pair_P, other=0.0)
-            bound_P = error_P + tl.load(true_error_ptr + row_P * score_stride, mask=is_pair_P, other=0.0)
+            gap_P = score_P - tl.load(true_ptr + row_P, mask=is_pair_P, other=0.0)
+            bound_P = error_P + tl.load(true_error_ptr + row_P, mask=is_pair_P, other=0.0)
             bound_P = bound_P * tl.full([], SLACK, tl.float64)
             sign_P = (gap_P > 0).to(tl.int8) - (gap_P < 0).to(tl.int8)
             # If neither score has an error, equal numbers are equal scores.

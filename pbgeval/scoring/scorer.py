@@ -25,7 +25,6 @@ from pbgeval.scoring.comparators import Comparator, check_finite
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query, moves_to_query
-from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.storage.transfers import sent
 
 
@@ -175,12 +174,6 @@ class QueryGroup:
             if self.scorer.exact_comparator is None
             else dimension + 1
         )
-
-    def true_width(self, dimension: int, dtype: torch.dtype) -> int:
-        """Return the number of columns that hold a query's true score, or what it is computed from."""
-        if self.scorer.exact_comparator is None:
-            return TrueScores.width(dtype)
-        return dimension + ExactTrue.EXTRA_COLUMNS
 
 
 def query_groups(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[QueryGroup]:

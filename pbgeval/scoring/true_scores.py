@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -41,30 +40,6 @@ class TrueScores:
         score_Q = comparator.pbg_true_scores(query_QD, true_QD) if isinstance(comparator, Comparator) else kernel_Q
         return cls(score_Q, kernel_Q, row_hashes(true_QD))
 
-    def packed(self) -> Tensor:
-        """Return a row of floats per query; the hash keeps its bits."""
-        hash_Qw = self.hash_Q.unsqueeze(1).view(self.score_Q.dtype)
-        return torch.cat([self.score_Q.unsqueeze(1), self.kernel_Q.unsqueeze(1), hash_Qw], dim=1)
-
-    @classmethod
-    def unpacked(cls, rows_QD: Tensor) -> TrueScores:
-        """Read what `packed` made."""
-        return cls(rows_QD[:, 0], cls.values_of(rows_QD), rows_QD[:, 2:].contiguous().view(torch.int64).squeeze(1))
-
-    @staticmethod
-    def values_of(rows_QD: Tensor) -> Tensor:
-        """Return `kernel_Q` of what `packed` made."""
-        return rows_QD[:, 1]
-
-    @property
-    def value_Q(self) -> Tensor:
-        """The score that the pooled AUC compares."""
-        return self.kernel_Q
-
-    def between(self, first: int, stop: int) -> TrueScores:
-        """Return those of consecutive queries."""
-        return TrueScores(self.score_Q[first:stop], self.kernel_Q[first:stop], self.hash_Q[first:stop])
-
     def compare(self, query_P: Tensor, score_P: Tensor, is_duplicate_P: Tensor) -> tuple[Tensor, Tensor]:
         """Tell whether candidates are better than the true entities of their queries, and whether they tie, bool (P,).
 
@@ -73,17 +48,11 @@ class TrueScores:
         true_P = self.score_Q[query_P]
         return (score_P > true_P) & ~is_duplicate_P, (score_P == true_P) | is_duplicate_P
 
-    @staticmethod
-    def width(dtype: torch.dtype) -> int:
-        """Return the number of columns of packed rows."""
-        return 2 + 8 // torch.empty(0, dtype=dtype).element_size()
-
 
 @frozen(eq=False)
 class ExactTrue:
     """The true entities' prepared rows of some queries, for exact ranks."""
 
-    EXTRA_COLUMNS: ClassVar[int] = 5  # of packed rows: the value, the score and its error
     rows_QD: Tensor  # float32
     value_Q: Tensor  # float32: the score that the pooled AUC compares, computed as those of competitors
     score_Q: Tensor  # float64, without the query's constant
@@ -96,27 +65,21 @@ class ExactTrue:
         """Score each true entity's prepared row with its prepared query: row `row`, or the one at its place."""
         return cls(true_QD, *true_values_and_scores(comparator, query_KD, true_QD, row_Q))
 
-    def packed(self) -> Tensor:
-        """Return a row of floats per query; numbers of float64 keep their bits."""
-        score_Q2, error_Q2 = (of_Q.unsqueeze(1).view(torch.float32) for of_Q in (self.score_Q, self.error_Q))
-        return torch.cat([self.rows_QD, self.value_Q.unsqueeze(1), score_Q2, error_Q2], dim=1)
 
-    @classmethod
-    def unpacked(cls, rows_QD: Tensor) -> ExactTrue:
-        """Read what `packed` made."""
-        width = rows_QD.shape[1] - cls.EXTRA_COLUMNS
-        scores_Q4 = rows_QD[:, width + 1 :].clone(memory_format=torch.contiguous_format)  # else not aligned for float64
-        score_Q, error_Q = scores_Q4.view(torch.float64).unbind(1)
-        return cls(rows_QD[:, :width], cls.values_of(rows_QD), score_Q, error_Q)
+VALUE = 1  # the field of either that the pooled AUC compares
 
-    @classmethod
-    def values_of(cls, rows_QD: Tensor) -> Tensor:
-        """Return `value_Q` of what `packed` made."""
-        return rows_QD[:, -cls.EXTRA_COLUMNS]
 
-    def between(self, first: int, stop: int) -> ExactTrue:
-        """Return those of consecutive queries."""
-        return ExactTrue(*(of[first:stop] for of in (self.rows_QD, self.value_Q, self.score_Q, self.error_Q)))
+def fields_of_true(dimension: int, dtype: torch.dtype, *, exact: bool) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Return what a query has of each field of `TrueScores`, or of `ExactTrue`: its shape, and the type of numbers.
+
+    Args:
+        dimension: the number of columns of vectors.
+        dtype: of scores that are not exact.
+        exact: whether ranks are.
+    """
+    if exact:
+        return [((dimension,), torch.float32), ((), torch.float32), ((), torch.float64), ((), torch.float64)]
+    return [((), dtype), ((), dtype), ((), torch.int64)]
 
 
 # Prepared rows -> hashes of their values, and the candidates with exactly the vector of a query's true entity.

@@ -1,7 +1,8 @@
-"""Rows of vectors that a run keeps between its sweeps: in memory, or in a scratch folder that all workers share."""
+"""Vectors or numbers by row that a run keeps between its sweeps: in memory, or in a scratch folder of all workers."""
 
 from __future__ import annotations
 
+import math
 import os
 
 import numpy as np
@@ -12,7 +13,11 @@ from torch import Tensor
 from pbgeval.storage.transfers import sent
 from pbgeval.storage.writing import ScratchFolder, write_all
 
-_NUMPY: dict[torch.dtype, np.dtype] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
+_NUMPY: dict[torch.dtype, np.dtype] = {
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+    torch.int64: np.dtype(np.int64),
+}
 
 
 @define(eq=False)
@@ -23,6 +28,11 @@ class MemoryRows:
     """
 
     _rows_ND: Tensor
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> MemoryRows:
+        """Return rows to be written."""
+        return cls(torch.empty(shape, dtype=dtype, device=device))
 
     def write(self, start: int, rows_ND: Tensor) -> None:
         """Store consecutive rows, from row `start` on."""
@@ -47,18 +57,17 @@ class ScratchRows:
 
     scratch: ScratchFolder
     name: str
-    num_rows: int
-    num_columns: int
+    shape: tuple[int, ...]  # a row may be one number
     dtype: torch.dtype
 
     def create(self) -> None:
         """Make the file; one worker does, before any writes."""
         with self.scratch.file(self.name, os.O_CREAT | os.O_TRUNC) as descriptor:
-            os.truncate(descriptor, self.num_rows * self._row_bytes)
+            os.truncate(descriptor, self.shape[0] * self._row_bytes)
 
     @property
     def _row_bytes(self) -> int:
-        return self.num_columns * _NUMPY[self.dtype].itemsize
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     def write(self, start: int, rows_ND: Tensor) -> None:
         """Store consecutive rows, from row `start` on."""
@@ -70,16 +79,15 @@ class ScratchRows:
 
     def read(self, start: int, stop: int) -> Tensor:
         """Return rows start to stop (exclusive)."""
-        path, count = self.scratch.path / self.name, (stop - start) * self.num_columns
-        values = np.fromfile(path, _NUMPY[self.dtype], count, offset=start * self._row_bytes)
-        return torch.from_numpy(values.reshape(stop - start, self.num_columns))
+        path, shape = self.scratch.path / self.name, (stop - start, *self.shape[1:])
+        values = np.fromfile(path, _NUMPY[self.dtype], math.prod(shape), offset=start * self._row_bytes)
+        return torch.from_numpy(values.reshape(shape))
 
     def take(self, rows: Tensor) -> Tensor:
         """Return a copy of some rows, in the order given; the pages touched are given back at once."""
         if not rows.numel():
-            return torch.empty((0, self.num_columns), dtype=self.dtype)
-        path, shape = self.scratch.path / self.name, (self.num_rows, self.num_columns)
-        mapped = np.memmap(path, _NUMPY[self.dtype], mode="r", shape=shape)
+            return torch.empty((0, *self.shape[1:]), dtype=self.dtype)
+        mapped = np.memmap(self.scratch.path / self.name, _NUMPY[self.dtype], mode="r", shape=self.shape)
         return torch.from_numpy(mapped[rows.numpy()])
 
 

@@ -32,6 +32,7 @@ from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import distinct, is_among
 from pbgeval.ranking.backend import Backend, backend_for, load_compiled
 from pbgeval.ranking.block_threads import BlockThreads
+from pbgeval.ranking.draws import HOST
 from pbgeval.ranking.keys import QueryKeys, mixed_bits
 from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter
 from pbgeval.ranking.query_edges import (
@@ -50,6 +51,7 @@ from pbgeval.ranking.query_group_state import (
     QueryGroupState,
     SampledCells,
     TopCandidates,
+    rows_to_keep,
     sample_cells,
 )
 from pbgeval.ranking.ranking_pass import rank, rank_given
@@ -66,7 +68,7 @@ from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.range_tables import RangeTables
 from pbgeval.worker.record import Record
 
-RowsOf = Callable[[str, tuple[int, int], torch.dtype], Rows]  # name, shape, type -> where rows are kept
+RowsOf = Callable[[str, Sequence[tuple[tuple[int, ...], torch.dtype]]], list[Rows]]  # where rows are kept: see `_rows`
 
 
 def range_name(part: CandidateRange) -> str:
@@ -201,15 +203,16 @@ def _states(
     states = []
     for number, queries in enumerate(of_query_groups):
         query_group = queries.query_group
-        dimension = config.dimension_of(query_group.candidate_type)
+        kept = rows_to_keep(queries, config.dimension_of(query_group.candidate_type), dtype)
+        prepared, *true_scores = rows_of(f"queries-{number}", kept)
         asked = edges.columns.select(queries.edge_Q)
         state = QueryGroupState(
             queries,
             competing[number],
             backend,
             source,
-            rows_of(f"queries-{number}", (queries.num_keys, query_group.width(dimension)), dtype),
-            rows_of(f"true-{number}", (queries.num_queries, query_group.true_width(dimension, dtype)), dtype),
+            prepared,
+            true_scores,
             context.settings.relations[0].dtype,
             context.device,
             samples[number],
@@ -235,21 +238,22 @@ def _rows(
     tables: RangeTables,
     plan: MemoryPlan,
     name: str,
-    shape: tuple[int, int],
-    dtype: torch.dtype,
-) -> Rows:
-    """Return where rows are kept: on the device or in memory where one worker has room, else in the scratch folder."""
-    if context.team.size == 1:
-        if tables.takes(math.prod(shape) * dtype.itemsize):
-            return MemoryRows(torch.empty(shape, dtype=dtype, device=context.device))
-        if plan.queries_in_memory:
-            return MemoryRows(torch.empty(shape, dtype=dtype))
-    rows = ScratchRows(context.scratch, name, *shape, dtype)
+    kept: Sequence[tuple[tuple[int, ...], torch.dtype]],
+) -> list[Rows]:
+    """Return where rows of shapes and types are kept.
 
+    One worker keeps them on the device or in memory, where there is room; else they are in the scratch folder.
+    """
+    if context.team.size == 1:
+        if tables.takes(sum(math.prod(shape) * dtype.itemsize for shape, dtype in kept)):
+            return [MemoryRows.empty(*of, context.device) for of in kept]
+        if plan.queries_in_memory:
+            return [MemoryRows.empty(*of, HOST) for of in kept]
+    found = [ScratchRows(context.scratch, f"{name}-{number}", *of) for number, of in enumerate(kept)]
     with context.collectively():
-        if context.team.rank_in_team == 0:
+        for rows in found if context.team.rank_in_team == 0 else ():
             rows.create()
-    return rows
+    return [*found]
 
 
 def _gather(
@@ -264,12 +268,11 @@ def _gather(
     types = tuple(config.used_entity_types)
     numbers = entities_of_edges(edges, types)
     dtype = torch.float32 if context.inputs.scorer is None else torch.float64  # numbers, not vectors
-    source = GatheredVectors(
-        edges,
-        tables.vectors,
-        numbers,
-        {name: rows_of(f"vectors-{name}", (len(numbers[name]), config.dimension_of(name)), dtype) for name in types},
-    )
+    vectors = {
+        name: rows_of(f"vectors-{name}", [((len(numbers[name]), config.dimension_of(name)), dtype)])[0]
+        for name in types
+    }
+    source = GatheredVectors(edges, tables.vectors, numbers, vectors)
 
     def is_touched(part: CandidateRange) -> bool:
         first, _ = edges.numbering.range_of_slot(part.slot)

@@ -43,7 +43,7 @@ def test_columns_of_two_dimensions_are_written_in_the_order_of_rows(tmp_path):
 def test_a_folder_that_was_removed_stays_away_and_one_that_cannot_be_written_is_the_users_fault(tmp_path, name, fault):
     (tmp_path / "file").write_text("")
     scratch = ScratchFolder(tmp_path / name, 0, 1)
-    rows = ScratchRows(scratch, "v", 3, 1, torch.float32)
+    rows = ScratchRows(scratch, "v", (3, 1), torch.float32)
 
     for action in (
         lambda: scratch.append("values", np.arange(3)),
