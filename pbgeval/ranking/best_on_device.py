@@ -11,7 +11,7 @@ import torch
 from attrs import define
 from torch import Tensor
 
-from pbgeval.storage.transfers import sent
+from pbgeval.storage.transfers import on_the_host, sent
 
 NOBODY = torch.iinfo(torch.int64).max  # the entity id of a place without a candidate: after all others
 
@@ -48,11 +48,7 @@ class BestOnDevice:
         moved = sent(torch.from_numpy(np.concatenate(parts)), scores_KC.device)  # one copy
         id_C, known_code_P, out_code_P = torch.split(moved, [len(of) for of in parts])
         column_Kk, is_absent_Kk = _best_columns(scores_KC, self.score_Kk.shape[1], out_code_P)
-        code_Kk = column_Kk + torch.arange(num_keys, device=scores_KC.device).unsqueeze(1) * num_columns
-        is_known_Kk = torch.zeros_like(is_absent_Kk)
-        if known_code.size:
-            place_Kk = torch.searchsorted(known_code_P, code_Kk).clamp_(max=known_code.size - 1)
-            is_known_Kk = known_code_P[place_Kk] == code_Kk
+        is_known_Kk = _are_among(column_Kk, num_columns, known_code_P)
         keys = slice(first_key, first_key + num_keys)
         score_Kn = torch.cat(
             [self.score_Kk[keys], scores_KC.gather(1, column_Kk).double().masked_fill_(is_absent_Kk, -torch.inf)], dim=1
@@ -72,11 +68,19 @@ class BestOnDevice:
 
     def listed(self) -> list[np.ndarray]:
         """Return (key, score, entity id, is known) of all candidates that are listed, on the host."""
-        score_Kk, entity_id_Kk, known_Kk = (
-            of.cpu().numpy() for of in (self.score_Kk, self.entity_id_Kk, self.known_Kk)
-        )
+        tables = on_the_host([self.score_Kk, self.entity_id_Kk, self.known_Kk])
+        score_Kk, entity_id_Kk, known_Kk = (of.numpy() for of in tables)
         key, place = np.nonzero(entity_id_Kk != NOBODY)
         return [key, *(of[key, place] for of in (score_Kk, entity_id_Kk, known_Kk))]
+
+
+def _are_among(column_Kk: Tensor, num_columns: int, code_P: Tensor) -> Tensor:
+    """Tell of some columns of each row whether they are among cells, given by row * C + column, which ascend."""
+    if not code_P.numel():
+        return torch.zeros_like(column_Kk, dtype=torch.bool)
+    code_Kk = column_Kk + torch.arange(len(column_Kk), device=code_P.device).unsqueeze(1) * num_columns
+    place_Kk = torch.searchsorted(code_P, code_Kk).clamp_(max=code_P.numel() - 1)
+    return code_P[place_Kk] == code_Kk
 
 
 def _best_columns(scores_KC: Tensor, k: int, out_code_P: Tensor) -> tuple[Tensor, Tensor]:

@@ -116,7 +116,7 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=partition", FILTER, IN_TIME): (88, 2),
     ("candidates=all", FILTER, IN_TIME): (94, 5),
     ("candidates=all", FILTER, IN_TIME, "precision=exact"): (118, 5),
-    ("candidates=all", FILTER, "save_topk=10"): (174, 11),
+    ("candidates=all", FILTER, "save_topk=10"): (170, 7),
     ("candidates=partition", FILTER, RELATIONS): (194, 19),
     ("candidates=partition", FILTER, RELATIONS, COS): (264, 28),
     ("candidates=partition", FILTER, LOSS): (112, 4),
