@@ -14,11 +14,12 @@ order there, so the last bits differ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import UnrankableError
@@ -31,9 +32,11 @@ from pbgeval.ranking.tally import SideTally
 from pbgeval.scoring.block_scorer import ScorerRelation
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError, check_finite
+from pbgeval.scoring.home import holds
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import EdgeScorer, RelationScorer
-from pbgeval.storage.transfers import sent
+from pbgeval.stats.ranks import QueryCounts
+from pbgeval.storage.transfers import on_the_host, sent, sent_together
 
 EDGES_PER_BLOCK = 1 << 11  # scored together by a user's model, which may round otherwise in another company
 
@@ -53,7 +56,7 @@ class CompetingRelations:
             return None
         if first.dynamic:
             ids_C, of_all = torch.from_numpy(self.ids), first.parameters.get(Side.LHS, {})
-            parameters = {name: value[ids_C.to(value.device)] for name, value in of_all.items()}
+            parameters = {name: value[sent(ids_C, value.device)] for name, value in of_all.items()}
         elif any(Side.LHS in one.parameters for one in self.scorers):
             return None
         else:
@@ -150,6 +153,38 @@ class RelationCandidates:
             yield self._of_types[pair], np.flatnonzero(np.array([of == pair for of in types])[relation_E])
 
 
+def _is_number(total: float) -> bool:
+    return not math.isnan(total)
+
+
+def _without(own_Q: Tensor, cells: CellIndex) -> CellIndex:
+    """Return cells (query, column) but for those of the queries' own columns."""
+    others = (cells[1] != own_Q[cells[0]]).nonzero().squeeze(1)
+    return cells[0][others], cells[1][others]
+
+
+def _read(
+    scores_QC: Tensor, own_Q: Tensor, left_out: Sequence[CellIndex], compared: CellIndex
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return on the host the true scores, the rows of `QueryCounts`, and the scores of the cells that are compared.
+
+    Args:
+        scores_QC: of a block, on any device.
+        own_Q: the column of each true score.
+        left_out: by filter, the cells that it leaves out, none of them own ones.
+        compared: cells.
+    """
+    cells = [index for of in (*left_out, compared) for index in of]
+    own_Q, *on_device = sent_together(scores_QC.device, own_Q, *cells)
+    *filtered, compared = zip(on_device[::2], on_device[1::2], strict=True)
+    true_Q = scores_QC.gather(1, own_Q.unsqueeze(1)).squeeze(1)
+    raw = count(scores_QC, true_Q, own_Q=own_Q).raw
+    known = (count_cells(scores_QC[of], of[0], true_Q, true_Q) for of in filtered)
+    counts = QueryCounts(raw, *known) if filtered else QueryCounts.unfiltered(raw)
+    true_Q, counts_NQ, score_P = on_the_host([true_Q, counts.rows(filtered=bool(filtered)), scores_QC[compared]])
+    return true_Q, counts_NQ, score_P
+
+
 @frozen(eq=False)
 class HiddenRelations:
     """Edges of one bucket whose relation is asked for."""
@@ -183,44 +218,38 @@ class HiddenRelations:
         tally: SideTally,
         position_Q: Tensor,
     ) -> None:
+        own_Q = torch.from_numpy(positions(competing.ids, self.rel_E[edges]))
+        left_out = [_without(own_Q, self._known_cells(known, competing, edges)) for known in self.filters]
+        kept_Q, compared = self._compared(candidates, edges, len(competing.ids))
+        query, column = _without(own_Q, compared)
         scores_QC = self._scores(competing, edges)
-        device = scores_QC.device
-        own_Q = sent(torch.from_numpy(positions(competing.ids, self.rel_E[edges])), device)
-        true_Q = scores_QC.gather(1, own_Q.unsqueeze(1)).squeeze(1)
-        left_out = [self._known_cells(known, competing, edges, device) for known in self.filters]
-        counts = count(scores_QC, true_Q, own_Q=own_Q, known=left_out[0] if left_out else None)
-        for in_time in left_out[1:]:
-            others = (in_time[1] != own_Q[in_time[0]]).nonzero().squeeze(1)
-            query, column = (of[others] for of in in_time)
-            counts = evolve(counts, in_time=count_cells(scores_QC[query, column], query, true_Q, true_Q))
-        tally.add_queries(position_Q, counts)
-        auc = candidates.auc
-        words_QD = auc.words(candidates.seed, self.place, Side.REL, self.row_E[edges])
-        if words_QD is None:
-            kept_Q = torch.ones(len(edges), dtype=torch.bool)
-            compared = torch.ones_like(scores_QC, dtype=torch.bool).nonzero(as_tuple=True)
-        else:
-            kept_Q = auc.true_is_kept(words_QD)
-            compared = auc.cells(words_QD, len(competing.ids))
-        tally.add_true_scores(true_Q[sent(kept_Q, device)], position_Q[kept_Q])
-        query, column = (sent(of, device) for of in compared)
-        others = (column != own_Q[query]).nonzero().squeeze(1)
-        query, column = query[others], column[others]
+        true_Q, counts_NQ, score_P = _read(scores_QC, own_Q, left_out, (query, column))
+        tally.add_queries(position_Q, QueryCounts.of_rows(counts_NQ))
+        tally.add_true_scores(true_Q[kept_Q], position_Q[kept_Q])
         is_known = None
         if left_out:
-            known_QC = torch.zeros(scores_QC.shape, dtype=torch.bool, device=device)
+            known_QC = torch.zeros(scores_QC.shape, dtype=torch.bool)
             known_QC[left_out[0]] = True
             is_known = known_QC[query, column]
-        tally.add_scores(scores_QC[query, column], position_Q[query.cpu()], is_known)
+        tally.add_scores(score_P, position_Q[query], is_known)
 
-    def _known_cells(
-        self, known: KnownOfEdges, competing: CompetingRelations, edges: np.ndarray, device: torch.device
-    ) -> CellIndex:
+    def _known_cells(self, known: KnownOfEdges, competing: CompetingRelations, edges: np.ndarray) -> CellIndex:
         """Return (query, column) of the known answers of some edges."""
         answers = known.of(edges)
         column_P = positions(competing.ids, answers.entity_id_P)
         query_P, column_P = answers.key_P[column_P >= 0], column_P[column_P >= 0]
-        return sent(torch.from_numpy(query_P), device), sent(torch.from_numpy(column_P), device)
+        return torch.from_numpy(query_P), torch.from_numpy(column_P)
+
+    def _compared(
+        self, candidates: RelationCandidates, edges: np.ndarray, num_columns: int
+    ) -> tuple[Tensor, CellIndex]:
+        """Return what the pooled AUC compares of some edges: which true scores, bool, and (query, column)."""
+        auc = candidates.auc
+        words_QD = auc.words(candidates.seed, self.place, Side.REL, self.row_E[edges])
+        if words_QD is not None:
+            return auc.true_is_kept(words_QD), auc.cells(words_QD, num_columns)
+        query, column = torch.ones((len(edges), num_columns), dtype=torch.bool).nonzero(as_tuple=True)
+        return torch.ones(len(edges), dtype=torch.bool), (query, column)
 
     def _scores(self, competing: CompetingRelations, edges: np.ndarray) -> Tensor:
         """Return the scores (Q, C) of some edges with all candidates, none of them NaN."""
@@ -233,7 +262,8 @@ class HiddenRelations:
             where = self.label(int(edges[error.rows[0] % len(edges)]))  # they are repeated for each relation
             expected = f"expected {error.expected}, got {error.found} after the operator of a relation"
             raise UnrankableError(f"{where}: {expected}; {refused}") from error
-        if bool(torch.isnan(scores_QC.sum())) and bool(torch.isnan(scores_QC).any()):  # a sum takes less time
+        # A sum takes less time.
+        if not holds(_is_number, scores_QC.sum()) and bool(torch.isnan(scores_QC).any()):
             query, column = torch.isnan(scores_QC).nonzero()[0].tolist()
             expected = f"expected a number as the score of relation candidate {competing.ids[column]}, got NaN"
             raise UnrankableError(f"{self.label(int(edges[query]))}: {expected}: finite embeddings overflow; {refused}")

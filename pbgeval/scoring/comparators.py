@@ -134,6 +134,11 @@ class Dot:
         return paired_product(query_QD, candidate_QD)
 
 
+def _are_moderate(low: float, high: float) -> bool:
+    """Tell whether no norm with such ends is extreme, as float32 compares; False for NaN."""
+    return low > 2 * SMALLEST_NORM and high < LARGEST_NORM / 2
+
+
 class Cos(Dot):
     """x . y / (|x| |y|); rows of norm 0 are refused (PBG divides by zero and reports a perfect rank)."""
 
@@ -141,9 +146,9 @@ class Cos(Dot):
         norms_N = _norms(x_ND)
         # Like PBG, times the reciprocal: the last bits, and so near-ties, are those of its figures.
         normalised_ND = x_ND * norms_N.reciprocal().unsqueeze(-1)
-        extreme_N = ~((norms_N > SMALLEST_NORM) & (norms_N < LARGEST_NORM))
-        if bool(extreme_N.any()):  # rows whose squares float32 may not hold
+        if norms_N.numel() and not holds(_are_moderate, *torch.aminmax(norms_N)):
             refuse_zero_vectors(x_ND)
+            extreme_N = ~((norms_N > SMALLEST_NORM) & (norms_N < LARGEST_NORM))
             rows_RD = x_ND[extreme_N].double()
             scaled_RD = rows_RD / rows_RD.abs().amax(dim=-1, keepdim=True)
             normalised_ND[extreme_N] = (scaled_RD / _norms(scaled_RD).unsqueeze(-1)).to(x_ND.dtype)
