@@ -369,6 +369,14 @@ class QueryGroupState:
         return self.queries.query_group.scorer.exact_comparator
 
     @property
+    def reads_in_time(self) -> bool:
+        """Whether blocks supply the scores of what a time-aware filter leaves out.
+
+        A model may need as long for a few pairs as for a block.
+        """
+        return isinstance(self.comparator, ScorerComparator)
+
+    @property
     def pool(self) -> ScoreCollector | PooledScores | None:
         """The collector of every competitor's score, usable from any thread; None: a sample is enough."""
         if self.result.pooled is not None:

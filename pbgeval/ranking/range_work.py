@@ -43,20 +43,22 @@ class RangeWork:
         entity_ids_C: np.ndarray,
         prepared_CD: Tensor,
         width: int,
-        filters: tuple[KnownAnswers | None, ...],
         cells: CellSample,
+        *,
+        known: KnownAnswers | None,
+        in_time: KnownAnswers | None,
     ) -> RangeWork:
         """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
-        known, in_time, of_backend = filters
         candidates = CandidateRows(prepared_CD[None], state.exact_comparator)
         runs = [candidates.between(start, start + width) for start in range(0, len(entity_ids_C), width)]
         state.backend.prepare(runs)
         of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
         known_of = None if of_keys is None else known_by_run(of_keys, entity_ids_C, width)
         answers = None
-        if of_backend is not None:
-            found = known_by_run(of_backend, entity_ids_C, entity_ids_C.size)[0]
+        if in_time is not None and state.backend.counts_answers:
+            found = known_by_run(in_time, entity_ids_C, entity_ids_C.size)[0]
             answers = torch.from_numpy(found.key_P), torch.from_numpy(found.entity_id_P)
+        in_time = in_time if state.reads_in_time else None
         return cls(state, queries, entity_ids_C, candidates, width, known, in_time, answers, runs, known_of, cells)
 
     def entity_ids(self, run: int) -> np.ndarray:

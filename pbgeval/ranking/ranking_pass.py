@@ -120,9 +120,6 @@ def _rank_range(
         return
     prepared_CD = _prepared(state, table, prepared_rows, first_id + prepared_rows)
     cells = (state.sample.cells if state.sample else NOTHING_SAMPLED).within(first_id, stop)
-    # A model may need as long for a few pairs as for a block, so its blocks also supply these scores.
-    in_time_of_blocks = in_time if isinstance(state.comparator, ScorerComparator) else None
-    answers_in_time = in_time if state.backend.counts_answers else None
     for relation, rows in rows_by_relation.items():
         if not rows.size:
             continue
@@ -133,12 +130,12 @@ def _rank_range(
         width = state.backend.candidates_per_block(
             rows.size, prepared_CD.shape[1], num_parts, with_loss=state.loss is not None
         )
-        filters = known, in_time_of_blocks, answers_in_time
-        work = RangeWork.cut(state, queries, first_id + rows, relation_CD, width, filters, cells)
+        entity_ids_C = first_id + rows
+        work = RangeWork.cut(state, queries, entity_ids_C, relation_CD, width, cells, known=known, in_time=in_time)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work, home), tasks), strict=True):
             home.bring(partial(state.add, block), counts.rows())
-    if in_time is not None and in_time_of_blocks is None and answers_in_time is None:
+    if in_time is not None and not (state.reads_in_time or state.backend.counts_answers):
         count_in_time(state, table, first_id, in_time, threads)
 
 
