@@ -330,21 +330,12 @@ def decide_tiles(
     With no groups, column `own` of the grid does not compete. Else `mark` tells of each cell whether it competes and
     of which further groups it is; each group has three rows of `count`.
     """
-    tile = tl.program_id(0)
-    if EVERY:
-        row_tiles, column_tiles = tl.cdiv(rows_per_grid, TILE_ROWS), tl.cdiv(num_listed, TILE_COLUMNS)
-        grid = tile // (row_tiles * column_tiles)
-        row = tile % row_tiles * TILE_ROWS
-        first, num_rows = grid * rows_per_grid + row, tl.minimum(rows_per_grid - row, TILE_ROWS)
-        first_column = tile // row_tiles % column_tiles * TILE_COLUMNS
-        end_column = num_listed
-    else:
-        if tile >= tl.load(num_tiles_ptr):
+    if not EVERY:  # noqa: SIM102 - a constant
+        if tl.program_id(0) >= tl.load(num_tiles_ptr):
             return
-        grid = 0
-        tile_ptr += tile * 4
-        first, num_rows = tl.load(tile_ptr), tl.load(tile_ptr + 1)
-        first_column, end_column = tl.load(tile_ptr + 2), tl.load(tile_ptr + 3)
+    grid, first, num_rows, first_column, end_column = _tile(
+        tile_ptr, rows_per_grid, num_listed, EVERY, TILE_ROWS, TILE_COLUMNS
+    )
     at_M = tl.arange(0, TILE_ROWS)
     is_row_M = at_M < num_rows
     row_M = first + tl.where(is_row_M, at_M, 0)
@@ -393,11 +384,35 @@ def decide_tiles(
     is_left_MN = (open_MN & ~tied_MN).to(tl.int32)
     left_M = tl.sum(is_left_MN, 1)
     num_left = tl.sum(left_M, 0)
-    if num_left == 0:
-        return
-    place = tl.minimum(tl.atomic_add(num_open_ptr, num_left.to(tl.int64)), most_open).to(tl.int32)
-    word_M = tl.sum(is_left_MN.to(tl.int64) << tl.arange(0, TILE_COLUMNS)[None, :], 1)  # a bit for each column
-    place_M = place + tl.cumsum(left_M, 0) - left_M
+    if num_left > 0:
+        place = tl.minimum(tl.atomic_add(num_open_ptr, num_left.to(tl.int64)), most_open).to(tl.int32)
+        word_M = tl.sum(is_left_MN.to(tl.int64) << tl.arange(0, TILE_COLUMNS)[None, :], 1)  # a bit for each column
+        place_M = place + tl.cumsum(left_M, 0) - left_M
+        _list_cells(row_M, word_M, first_column, place_M, open_query_ptr, open_column_ptr, most_open, TILE_COLUMNS)
+
+
+@triton.jit
+def _tile(
+    tile_ptr, rows_per_grid, num_listed, EVERY: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr
+):
+    """Return a program's grid, its first query and how many, its first column, and the end of its candidates."""
+    tile = tl.program_id(0)
+    if EVERY:
+        row_tiles, column_tiles = tl.cdiv(rows_per_grid, TILE_ROWS), tl.cdiv(num_listed, TILE_COLUMNS)
+        grid = tile // (row_tiles * column_tiles)
+        row = tile % row_tiles * TILE_ROWS
+        first_column = tile // row_tiles % column_tiles * TILE_COLUMNS
+        return grid, grid * rows_per_grid + row, tl.minimum(rows_per_grid - row, TILE_ROWS), first_column, num_listed
+    else:  # noqa: RET505 - Triton compiles one of two
+        tile_ptr += tile * 4
+        return 0, tl.load(tile_ptr), tl.load(tile_ptr + 1), tl.load(tile_ptr + 2), tl.load(tile_ptr + 3)
+
+
+@triton.jit
+def _list_cells(
+    row_M, word_M, first_column, place_M, open_query_ptr, open_column_ptr, most_open, TILE_COLUMNS: tl.constexpr
+):
+    """Write the cells of the columns that bits of words name, those of each row from a place on."""
     for column in range(TILE_COLUMNS):
         is_set_M = ((word_M >> column) & 1).to(tl.int32)
         is_listed_M = (is_set_M != 0) & (place_M < most_open)
