@@ -583,22 +583,46 @@ def rounded(x: Compiled) -> Compiled:
     return (x + 1.5 * 2.0**52) - 1.5 * 2.0**52
 
 
+@inner_loop()
+def put_on_grid(x_D: Compiled, width: Compiled, bits: Compiled, grid_D: Compiled) -> Compiled:
+    """Write a row's first columns as integers times a power of two; return the exponent of that."""
+    exponent = exponent_above(x_D, width) - bits
+    per = math.ldexp(1.0, -exponent)
+    for at in range(width):
+        grid_D[at] = rounded(np.float64(x_D[at]) * per)
+    return exponent
+
+
 @inner_loop(may_reorder=True)  # no sum is rounded
 def value_on_grids(
-    query_D: Compiled, candidate_D: Compiled, width: Compiled, bits: Compiled, of_squares: Compiled
+    query_grid_D: Compiled,
+    exponent_q: Compiled,
+    candidate_D: Compiled,
+    width: Compiled,
+    bits: Compiled,
+    of_squares: Compiled,
 ) -> Compiled:
-    """Return what `fast_products.GridProduct` makes of two rows, without the query's constant."""
-    exponent_q, exponent_c = exponent_above(query_D, width) - bits, exponent_above(candidate_D, width) - bits
-    per_q, per_c = math.ldexp(1.0, -exponent_q), math.ldexp(1.0, -exponent_c)
+    """Return what `fast_products.GridProduct` makes of two rows, without the query's constant.
+
+    Args:
+        query_grid_D: the query's row, by `put_on_grid`.
+        exponent_q: of it.
+        candidate_D: the candidate's row.
+        width: how many columns vectors have.
+        bits: of a grid.
+        of_squares: whether it is a distance's value.
+    """
+    exponent_c = exponent_above(candidate_D, width) - bits
+    per_c = math.ldexp(1.0, -exponent_c)
     products, square_q, square_c = np.float64(0), np.float64(0), np.float64(0)
     for at in range(width):
-        products += rounded(np.float64(query_D[at]) * per_q) * rounded(np.float64(candidate_D[at]) * per_c)
+        products += query_grid_D[at] * rounded(np.float64(candidate_D[at]) * per_c)
     product = math.ldexp(products, exponent_q + exponent_c)
     if not of_squares:
         return product
     for at in range(width):
-        q, c = rounded(np.float64(query_D[at]) * per_q), rounded(np.float64(candidate_D[at]) * per_c)
-        square_q += q * q
+        c = rounded(np.float64(candidate_D[at]) * per_c)
+        square_q += query_grid_D[at] * query_grid_D[at]
         square_c += c * c
     return minus_squares(2 * product, math.ldexp(square_q, 2 * exponent_q), math.ldexp(square_c, 2 * exponent_c))
 
@@ -775,6 +799,7 @@ def count_side_exactly(
     first: Compiled,
     bounds: Compiled,
     scores_P: Compiled,
+    grid_D: Compiled,
     chunk: Compiled,
     side: Compiled,
 ) -> Compiled:
@@ -789,6 +814,7 @@ def count_side_exactly(
         bounds: the form of the scores, how many columns vectors have, how far a product in float32 may be off
             (`fast_products.product_error`), the share and the end of `score_of_pair`, and the bits of a grid.
         scores_P: room for the scores of a chunk.
+        grid_D: room for a row in float64.
         chunk: its number.
         side: of the queries, as `cpu_lists.ExactChunks` lays it out.
     """
@@ -805,6 +831,7 @@ def count_side_exactly(
     dimension, candidate_KD = query_KD.shape[1], prepared_KD[first:]
     product_of_chunk(multiplication, query_KD.ctypes.data, candidate_KD.ctypes.data, dimension, scores_P.ctypes.data)
     largest_square, total = np.float64(0), np.float64(0)
+    exponent = 0
     for row in range(first + num_candidates):
         largest_square = max(largest_square, squared_length(prepared_KD[row], width))
     longest = math.sqrt(largest_square)
@@ -834,11 +861,15 @@ def count_side_exactly(
                 (query_D, candidate_KD), (true_D, true_score, true_error), scores_C, 0, query, limits, own,
                 excluded_here_P, known_here_P, tied, kind, counts_6Q, open_cells,
             )  # fmt: skip
+        first_sampled, stop_sampled = sampled_start_Q[query], sampled_start_Q[query + 1]
+        if true_is_read_Q[query] or first_sampled < stop_sampled:
+            exponent = put_on_grid(query_D, width, bits, grid_D)
         if true_is_read_Q[query]:
-            true_Q[query] = clamped(value_on_grids(query_D, true_D, width, bits, of_squares), end) + constant_Q[row]
-        for at in range(sampled_start_Q[query], sampled_start_Q[query + 1]):
+            value = clamped(value_on_grids(grid_D, exponent, true_D, width, bits, of_squares), end)
+            true_Q[query] = value + constant_Q[row]
+        for at in range(first_sampled, stop_sampled):
             candidate_D = candidate_KD[sampled_P[at]]
-            value = clamped(value_on_grids(query_D, candidate_D, width, bits, of_squares), end)
+            value = clamped(value_on_grids(grid_D, exponent, candidate_D, width, bits, of_squares), end)
             sampled_value_P[at] = value + constant_Q[row]
     return total
 
@@ -876,16 +907,18 @@ def count_gathered_exactly(
                 in_float64, query_KD, constant_Q,
             )  # fmt: skip
             total += count_side_exactly(
-                multiplications[0], queries_KD, constant_Q, lhs_KD, first, bounds, scores_P, chunk, sides[0]
-            )
+                multiplications[0], queries_KD, constant_Q, lhs_KD, first, bounds, scores_P, in_float64[0], chunk,
+                sides[0],
+            )  # fmt: skip
         if sides[1][0][1]:
             queries_KD = exact_queries(
                 form, has_bias, operators[1], lhs_KD, tables[0], lhs_BK[chunk, : sides[1][0][0]], rel_BQ[chunk],
                 in_float64, query_KD, constant_Q,
             )  # fmt: skip
             total += count_side_exactly(
-                multiplications[1], queries_KD, constant_Q, rhs_KD, first, bounds, scores_P, chunk, sides[1]
-            )
+                multiplications[1], queries_KD, constant_Q, rhs_KD, first, bounds, scores_P, in_float64[0], chunk,
+                sides[1],
+            )  # fmt: skip
     return total
 
 
