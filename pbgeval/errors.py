@@ -6,8 +6,12 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
+_TORCH_ADVICE = re.compile(r"( of which \S+ \w+ is free)\..*")  # torch appends advice about its own settings
 
 INCOMPLETE_STATUS = 75  # EX_TEMPFAIL: run again to go on
 OVERWRITE = "--overwrite (in Python: overwrite=True)"  # what messages of both interfaces advise
@@ -46,6 +50,14 @@ def raise_first(kind: type[Exception], *rules: tuple[object, str]) -> None:
     for is_broken, message in rules:
         if is_broken:
             raise kind(message)
+
+
+def lack_of_memory(error: BaseException) -> str | None:
+    """Return what an exception says of a lack of memory, here or on a GPU; None: it is about something else."""
+    is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if not is_named and not (isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))):
+        return None
+    return _TORCH_ADVICE.sub(r"\1", str(error).partition("\n")[0]) or type(error).__name__
 
 
 class ConfigError(EvalError):

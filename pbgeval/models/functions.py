@@ -9,6 +9,7 @@ With takes_time=True, `score` has a fourth argument, and `edges` a fourth column
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.errors import EvalError, ScorerError, raise_first
+from pbgeval.errors import EvalError, ScorerError, lack_of_memory, raise_first
 from pbgeval.notation import Side, T
 from pbgeval.scoring.block_scorer import check_mode, checked_scores
 from pbgeval.storage.text import one_line
@@ -38,7 +39,10 @@ def in_parts(
     *time_Q: Tensor,
 ) -> Tensor:
     """Score all pairs (Q, C), a limited number of cells per call; `time_Q` is given where times are taken."""
-    rows = max(1, cells // candidate_C.numel())
+    if candidate_C.numel() > cells:
+        parts_c = torch.split(candidate_C, cells)
+        return torch.cat([in_parts(score, known_Q, relation_Q, part_c, cells, *time_Q) for part_c in parts_c], dim=1)
+    rows = cells // candidate_C.numel()
     parts = zip(*(torch.split(of_Q, rows) for of_Q in (known_Q, relation_Q, *time_Q)), strict=True)
     return torch.cat([score(known, relation, candidate_C, *time) for known, relation, *time in parts])
 
@@ -91,7 +95,8 @@ class EdgeFunctionScorer(ByFunction):
         # By the hidden side; where it is the relation, `relation` are the right entities.
         edges = (candidate, relation, known), (known, relation, candidate), (known, candidate, relation)
         lhs, relation, rhs = edges[hidden.value]
-        found = _called(self.source, f"{hidden.label} scores", lhs, relation, rhs, *time)
+        option = f"{shape[0] * shape[1]:,} at once (lower cells_per_call of edge_scorer, now {self.cells_per_call})"
+        found = _called(self.source, f"{hidden.label} scores", lhs, relation, rhs, *time, takes_less=option)
         expected = shape if self.broadcasts else (shape[0] * shape[1],)
         if _shape(found) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
@@ -180,7 +185,8 @@ class BatchScorer(ByFunction):
 
     def _of_side(self, hidden: Side, batch: Tensor) -> Tensor:
         expected = (batch.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
-        found = _called(self.source, f"{hidden.label} scores", hidden, batch)
+        option = f"{expected} at once (lower the scorer's batch_size, now {self.batch_size})"
+        found = _called(self.source, f"{hidden.label} scores", hidden, batch, takes_less=option)
         return checked_scores(found, f"{_name(self.source)}: {hidden.label} scores (batch, candidates)", expected)
 
 
@@ -236,7 +242,7 @@ def edge_scorer(
             shape of its known ids. Edges then need times, and queries of unlike times are different queries.
 
     Raises:
-        ScorerError: a module in training mode.
+        ScorerError: a module in training mode, or without a `forward`; no cells per call.
 
     Examples:
         >>> import torch
@@ -250,6 +256,8 @@ def edge_scorer(
         1.5
     """
     on = _device_of(score, device)
+    if cells_per_call < 1:
+        raise ScorerError(f"cells_per_call: expected a number from 1, got {cells_per_call}")
     return EdgeFunctionScorer(score, num_entities, num_relations, broadcasts, cells_per_call, on, takes_time)
 
 
@@ -274,7 +282,7 @@ def batch_scorer(
         takes_time: whether the edges (b, 4) have a fourth column, the time; see `edge_scorer`.
 
     Raises:
-        ScorerError: a module in training mode; no batch size.
+        ScorerError: a module in training mode, or without a `forward`; no batch size.
 
     Examples:
         >>> import torch
@@ -320,7 +328,7 @@ def side_scorer(
         takes_time: whether the edges (b, 4) have a fourth column, the time; see `edge_scorer`.
 
     Raises:
-        ScorerError: a module in training mode; no batch size.
+        ScorerError: a module in training mode, or without a `forward`; no batch size.
 
     Examples:
         >>> import torch
@@ -342,6 +350,10 @@ def side_scorer(
 
 def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  # noqa: ANN401 - any callable
     module = _module_of(score)
+    if module is score and getattr(module.forward, "__func__", None) is torch.nn.Module.forward:
+        raise ScorerError(
+            f"{_name(score)}: the module has no forward; pass the method that scores, such as model.score"
+        )
     check_mode(module, _name(score))
     tensors = [] if module is None or device is not None else [*module.parameters(), *module.buffers()]
     return tensors[0].device if tensors else torch.device(device or "cpu")
@@ -356,8 +368,10 @@ def _module_of(score: Any) -> torch.nn.Module | None:  # noqa: ANN401 - any call
 
 
 def _name(score: Any) -> str:  # noqa: ANN401 - any callable
-    """Return the name of a function or module for messages."""
+    """Return the name of a function, a method with its class, or a module, for messages and reports."""
     name = str(getattr(score, "__name__", type(score).__name__))
+    if inspect.ismethod(score):
+        name = f"{_name(score.__self__ if isinstance(score.__self__, type) else type(score.__self__))}.{name}"
     return "the scoring function" if name == "<lambda>" else name
 
 
@@ -365,21 +379,34 @@ def _shape(found: object) -> tuple[int, ...] | str:
     return tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
 
 
-def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: ANN401 - what the function takes
+def _called(score: Callable[..., T], what: str, *arguments: Any, takes_less: str = "") -> T:  # noqa: ANN401 - what it takes
     """Call a user's function and turn its exceptions into a ScorerError.
+
+    Args:
+        score: the function.
+        what: it is asked for.
+        arguments: of the function.
+        takes_less: memory: how much is asked for, and the option that lowers it; empty: the caller's caller knows.
 
     Raises:
         ScorerError: the function failed.
     """
     try:
         return score(*arguments)
-    except (EvalError, MemoryError, torch.OutOfMemoryError):
+    except EvalError:
         raise
     except Exception as error:
+        lack = lack_of_memory(error)
+        if lack is not None and not takes_less:
+            raise
         frames = [
             frame for frame in traceback.extract_tb(error.__traceback__)[1:] if "site-packages" not in frame.filename
         ]
         where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        if lack is not None:
+            raise ScorerError(
+                f"{_name(score)}: expected enough memory{where} for {what}, {takes_less}, got: {one_line(lack)}"
+            ) from None
         asked = ", ".join(
             f"{tuple(ids.shape)} of ids {int(ids.min())} to {int(ids.max())}"
             for ids in arguments
@@ -388,7 +415,7 @@ def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: 
         shapes = {ids.shape for ids in arguments if isinstance(ids, Tensor)}
         hints = (
             (isinstance(error, IndexError), "; is num_entities or num_relations larger than the model's tables?"),
-            (isinstance(error, RuntimeError) and len(shapes) > 1, "; if it takes vectors only, set broadcasts=False"),
+            (type(error) is RuntimeError and len(shapes) > 1, "; if it takes vectors only, set broadcasts=False"),
         )
         hint = "".join(text for is_meant, text in hints if is_meant)
         raise ScorerError(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pbgeval.cluster.liveness import Watch
 from pbgeval.cluster.team import Team
-from pbgeval.errors import FEWER_WORKERS, EvalError, IncompleteError, OutputError, StorageError
+from pbgeval.errors import FEWER_WORKERS, EvalError, IncompleteError, OutputError, StorageError, lack_of_memory
 
-_OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
-_TORCH_ADVICE = re.compile(r"( of which \S+ \w+ is free)\..*")  # torch appends advice about its own settings
 _ADVICE = f"set max_memory, or use {FEWER_WORKERS}"
 
 
@@ -43,12 +40,11 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
             isinstance(error, StorageError) and is_of_system
         )
     except (MemoryError, RuntimeError) as error:
-        is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-        if not (is_named or _OUT_OF_MEMORY.search(str(error))):
+        found = lack_of_memory(error)
+        if found is None:
             raise
         on_gpu = "CUDA" in str(error)
         advice = f"stop other programs that use the GPU, use {FEWER_WORKERS}, or use device cpu" if on_gpu else _ADVICE
-        found = _TORCH_ADVICE.sub(r"\1", str(error).partition("\n")[0]) or type(error).__name__
         faults = (
             f"worker {team.rank_in_team}: expected enough memory{' on its GPU' * on_gpu} ({advice}), got: {found}",
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -212,6 +214,16 @@ class ReturningPairs(Returning):
         pass
 
 
+class WithoutForward(torch.nn.Module):
+    def not_implemented(self, lhs, rel, rhs):
+        raise NotImplementedError("on this device")
+
+
+class OfZeros:
+    def score(self, lhs, rel, rhs):
+        return zeros(lhs, rel, rhs)
+
+
 NO_TUPLE = r"the scoring function: expected a tuple \(head scores, tail scores\).*"
 REFUSED = [
     *(
@@ -256,6 +268,21 @@ REFUSED = [
         )
         for make in (batch_scorer, side_scorer)
         for size in (0, -3)
+    ),
+    (
+        lambda: edge_scorer(zeros, num_entities=3, num_relations=1, cells_per_call=0),
+        "cells_per_call: expected a number from 1, got 0",
+    ),
+    *(
+        (
+            lambda make=make: make(WithoutForward().eval(), num_entities=3, num_relations=1),
+            "^WithoutForward: the module has no forward; pass the method that scores, such as model.score$",
+        )
+        for make in (edge_scorer, batch_scorer, side_scorer)
+    ),
+    (
+        lambda: evaluation(scorer_of(WithoutForward().eval().not_implemented)),
+        r"^WithoutForward.not_implemented: NotImplementedError in .* ids 0 to \d+$",
     ),
     (
         lambda: edge_scorer(TransE(), num_entities=31, num_relations=2),
@@ -315,6 +342,54 @@ REFUSED = [
 def test_what_does_not_fit_is_refused_by_name(act, fault):
     with pytest.raises(EvalError, match=fault):
         act()
+
+
+NO_MEMORY = [
+    MemoryError(),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
+]
+
+
+@pytest.mark.parametrize("error", NO_MEMORY)
+@pytest.mark.parametrize(
+    ("make", "option"),
+    [
+        (partial(edge_scorer, cells_per_call=40), r"\d+ at once \(lower cells_per_call of edge_scorer, now 40\)"),
+        (partial(batch_scorer, batch_size=7), rf"\(\d, {NUM_ENTITIES}\) at once \(lower .* batch_size, now 7\)"),
+        (partial(side_scorer, batch_size=7), rf"\(\d, {NUM_ENTITIES}\) at once \(lower .* batch_size, now 7\)"),
+    ],
+)
+def test_a_function_without_memory_is_told_the_option_that_takes_less(make, option, error):
+    def score(*of: object) -> Tensor:
+        raise error
+
+    with pytest.raises(EvalError) as raised:
+        evaluation(make(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS))
+    found = re.escape(str(error) or "MemoryError")
+    expected = rf"score: expected enough memory in test_scorers.py:\d+ for head scores, {option}, got: {found}"
+    (fault,) = raised.value.faults
+    assert re.fullmatch(expected, fault)
+
+
+def test_reports_name_a_method_with_its_class():
+    report = evaluation(scorer_of(OfZeros().score))
+    assert report.run["model"] == "OfZeros.score"
+
+
+def test_no_call_asks_for_more_cells_than_are_allowed():
+    asked = []
+
+    def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+        scores = score_cells(lhs, rel, rhs)
+        asked.append(scores.numel())
+        return scores
+
+    sizes = {"num_entities": NUM_ENTITIES, "num_relations": NUM_RELATIONS}
+    assert (
+        evaluation(edge_scorer(score, **sizes, cells_per_call=10))["mrr"] == evaluation(scorer_of(score_cells))["mrr"]
+    )
+    assert max(asked) == 10
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
