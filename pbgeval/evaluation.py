@@ -318,6 +318,8 @@ def evaluate_files(
     """
     is_function = not isinstance(model, EmbeddingModel | str | PathLike)
     if labels is not None:
+        if not (is_url(fspath(labels)) or Path(labels).is_dir()):
+            raise ConfigError(f"labels: no such directory: {fspath(labels)}")
         settings = {"entity_path" if is_function else "dictionary_path": fspath(labels), **settings}
     elif is_function and not {"entity_path", "dictionary_path"} & settings.keys():
         raise ConfigError("labels: give the folder with the names of ids: entities.tsv and relations.tsv")

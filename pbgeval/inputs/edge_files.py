@@ -32,6 +32,7 @@ from pbgeval.importing.graph import (
 from pbgeval.importing.model import dictionaries_of_model
 from pbgeval.importing.placement import refuse_unknown
 from pbgeval.inputs.opening import Inputs, Model, files_of_edges, needs_time, open_inputs, with_edge_paths
+from pbgeval.models.labels import OF_RELATIONS
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.results.output import DEFAULT_OUTPUTS, IMPORTED
@@ -193,10 +194,13 @@ def _dictionaries(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionar
     if config.dynamic_relations:
         named = read_relation_names(files)
         if named is None or len(named) != inputs.num_relations:
-            found = "no such file" if named is None else f"{len(named)} names"
+            needed = f"the names of all {inputs.num_relations} relations"
+            advice = "set dictionary_path (in Python, evaluate_files: labels) to their folder"
             raise StorageError(
-                f"{files / 'dynamic_rel_names.json'}: {found}; edges by name need the names of all "
-                f"{inputs.num_relations} relations: set dictionary_path to their folder"
+                f"{files}: expected {needed} in {', '.join(OF_RELATIONS)} or dynamic_rel_names.json, found none; "
+                f"{advice}"
+                if named is None
+                else f"{files / 'dynamic_rel_names.json'}: expected {needed}, found {len(named)}; {advice}"
             )
         relations = RelationTypes(other=pairs[0])
         return Dictionaries(Dictionary(folder, files, relations, tuple(named), sizes, label_files=label_files))

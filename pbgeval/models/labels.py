@@ -164,8 +164,8 @@ def _entries(path: Path) -> Iterator[Entry]:
         if form.has_header and number == 1:
             continue
         if len(cells) != 2 or not is_id(cells[0]):
-            found = one_line(form.delimiter.join(cells))
-            raise StorageError(f"{path}:{number}: expected {form.told}, found {found!r}")
+            found = one_line(repr(form.delimiter.join(cells)))  # its tabs as \\t
+            raise StorageError(f"{path}:{number}: expected {form.told}, found {found}")
         yield number, int(cells[0]), cells[1]
 
 
@@ -229,7 +229,8 @@ def _whole_lines(path: Path) -> Iterator[Entry]:
     for number, line in text_lines(path, max_ratio=MAX_RATIO):
         if "\t" in line:
             raise StorageError(
-                f"{path}:{number}: expected one label, without a tab, as in the lines before, found {one_line(line)!r}"
+                f"{path}:{number}: expected one label, without a tab, as in the lines before, found "
+                + one_line(repr(line))
             )
         first = first or line
         numbered = {delimiter for delimiter in numbered if line.startswith(f"{number - 1}{delimiter}")}

@@ -152,6 +152,17 @@ def test_edges_with_unknown_names_are_refused_or_left_out_and_counted(folder: Pa
     assert (report.document["num_edges"], report.document["left_out"]["edge_paths"]) == (3, [1])
 
 
+def test_a_folder_without_names_is_told_the_files_that_have_them(folder: Path) -> None:
+    (folder / "csv").mkdir()
+    for file in (folder / "names").iterdir():
+        file.rename(folder / "csv" / file.with_suffix(".csv").name)
+
+    (fault,) = faults_of(lambda: evaluate_files(SCORER, "test.tsv", labels="csv"), EvalError)
+    assert "names of all" in fault
+    for told in ("relations.tsv", "dynamic_rel_names.json, found none", "(in Python, evaluate_files: labels)"):
+        assert told in fault
+
+
 def test_what_is_missing_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with writes_nothing(folder):
         faults = [
@@ -166,7 +177,7 @@ def test_what_is_missing_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPat
     assert [fault.partition(":")[0] for fault in faults] == [
         "labels",
         "edge_paths[0]",
-        "entity_path",
+        "labels",
         "tarin",
         "edge_paths",
     ]

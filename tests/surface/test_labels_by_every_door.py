@@ -114,7 +114,7 @@ def test_every_door_gives_an_entity_the_same_number(files: tuple[str, str], tmp_
 
 
 FAULTS = {
-    "three columns": ("entities.tsv", "0\ta\n1\tb\tc\n2\td\n", ":2: expected id<TAB>label, found '1 b c'"),
+    "three columns": ("entities.tsv", "0\ta\n1\tb\tc\n2\td\n", ":2: expected id<TAB>label, found '1\\tb\\tc'"),
     "no id": ("entity_ids.del", "0\ta\nb\n2\tc\n", ":2: expected id<TAB>label, found 'b'"),
     "an id again": ("entities.tsv", "0\ta\n1\tb\n1\tc\n", ":3: id 1 has a label already, in line 2; give each id one"),
     "an id beyond": ("entities.tsv", "0\ta\n1\tb\n7\tc\n", ":3: expected ids from 0 to 2, found 7"),

@@ -113,10 +113,10 @@ def test_the_form_follows_from_the_name_and_the_first_line(
 
 
 FAULTS = {
-    "three columns": ("labels.tsv", "0\ta\n1\tb\tc\n", ":2: expected id<TAB>label, found '1 b c'"),
-    "no id": ("labels.tsv", "0\ta\nb\tc\n", ":2: expected id<TAB>label, found 'b c'"),
-    "a negative id": ("labels.tsv", "0\ta\n-1\tb\n", ":2: expected id<TAB>label, found '-1 b'"),
-    "label and id": ("labels.tsv", "a\t0\nb\t1\n", ":1: expected id<TAB>label, found 'a 0'"),
+    "three columns": ("labels.tsv", "0\ta\n1\tb\tc\n", ":2: expected id<TAB>label, found '1\\tb\\tc'"),
+    "no id": ("labels.tsv", "0\ta\nb\tc\n", ":2: expected id<TAB>label, found 'b\\tc'"),
+    "a negative id": ("labels.tsv", "0\ta\n-1\tb\n", ":2: expected id<TAB>label, found '-1\\tb'"),
+    "label and id": ("labels.tsv", "a\t0\nb\t1\n", ":1: expected id<TAB>label, found 'a\\t0'"),
     "ids from 1": (
         "labels.tsv",
         "1\ta\n2\tb\n",
