@@ -30,7 +30,7 @@ def precision_of(config: EvalConfig) -> str:
 def obstacle_to_exact(config: EvalConfig) -> Obstacle | None:
     """Return the first obstacle to exact ranks; None if they are defined."""
     if not config.has_vectors:
-        return Obstacle("a model that is asked for scores", ())
+        return Obstacle("a model that is asked for scores, which are compared as it returns them", ())
     if config.pbg_semantics:
         what = "pbg_semantics = True, because torchbiggraph_eval compares rounded scores"
         return Obstacle(what, (("pbg_semantics",),))

@@ -434,7 +434,7 @@ class EvalConfig:
         "machine. With float32 and float64, near-ties depend on rounding. Unset: exact, but float32 where exact is "
         "not defined (with pbg_semantics or relation_prediction, for a model that is asked for scores, with complex_l1 "
         "and rotate) and where it takes much longer (sampled candidates with some comparators and "
-        "operators).",
+        "operators). A model that is asked for scores is ranked by them as it returns them.",
     )
     sample_edges: int | None = key(
         None,

@@ -320,7 +320,10 @@ REFUSED = [
     *(
         (lambda settings=settings: evaluation(scorer_of(zeros), **settings), fault)
         for settings, fault in (
-            ({"precision": "exact"}, "precision: 'exact' is not defined for a model that is asked for scores; use"),
+            (
+                {"precision": "exact"},
+                "precision: 'exact' is not defined for a model that is asked for scores, which .*; use",
+            ),
             ({"comparator": "l2"}, "comparator: the model has 'dot', but the config says 'l2'; remove the key"),
             ({"edge_paths": ["x"]}, r"edge_paths: edges are passed in memory, but the key is \['x'\]; remove it"),
             ({"model": "x"}, "model: a model is passed in memory, but the key is 'x'; remove it"),

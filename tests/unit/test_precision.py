@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from torch import Tensor
 
 from pbgeval import EvalConfig, RelationSchema, edge_scorer, evaluate, evaluate_triples, load_config
 from pbgeval.config.precision import precision_of, why_not_exact
@@ -118,4 +119,19 @@ def test_a_function_has_float32_scores_and_the_reason() -> None:
     report = evaluate_triples(scorer, [(0, 0, 1), (1, 0, 3)])
 
     assert report.document["provenance"]["settings"]["precision"] == "float32"
-    assert report.run["why_not_exact"] == "exact ranks are not defined for a model that is asked for scores"
+    assert report.run["why_not_exact"] == (
+        "exact ranks are not defined for a model that is asked for scores, which are compared as it returns them"
+    )
+
+
+@pytest.mark.parametrize("precision", [None, "float32", "float64"])
+def test_scores_of_a_function_are_ranked_as_returned_but_pooled_in_float32(precision: str | None) -> None:
+    def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+        return 1e9 - (lhs + rel + 1 - rhs).abs().double() / 100  # float32 has steps of 64 there
+
+    scorer = edge_scorer(score, num_entities=5, num_relations=1)
+
+    report = evaluate_triples(scorer, [(0, 0, 1), (2, 0, 3)], **({} if precision is None else {"precision": precision}))
+
+    assert report["mean_rank"] == 1
+    assert (report["query_auc"], report["auc"]) == (1, 0.5)
