@@ -158,6 +158,7 @@ _EXPECTED = {
     list: "a list",
     dict: "a dict",
 }
+_EXPECTED_OF_KEYS = {"sample_edges": "a number of edges, for example 10000"}
 
 
 @define
@@ -223,7 +224,8 @@ class _Structurer:
             is_finite = -sys.float_info.max <= value <= sys.float_info.max
             return float(value) if is_finite else self._refuse(path, f"expected a finite number, got {show(value)}")
         if type(value) is not kind:
-            expected = _EXPECTED.get(kind) or f"a dict with the keys {', '.join(keys_of(kind))}"
+            expected = _EXPECTED_OF_KEYS.get(str(path[-1])) or _EXPECTED.get(kind)
+            expected = expected or f"a dict with the keys {', '.join(keys_of(kind))}"
             return self._refuse(path, wrong_type(expected, value))
         if isinstance(value, int) and value.bit_length() > 64:  # which messages could not write, nor arrays hold
             return self._refuse(path, f"expected an int of at most 64 bits, got {show(value)}")
