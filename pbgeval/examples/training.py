@@ -301,8 +301,8 @@ def train(
         shutil.rmtree(records, ignore_errors=True)  # of an earlier training
         monitor, graph = make_monitor(graph, records, training.eval_fraction, training.seed)
         optimizer = torch.optim.Adagrad(model.parameters(), lr=LEARNING_RATE)
-        start = time.perf_counter()
         for epoch in range(1, training.epochs + 1):
+            start = time.perf_counter()
             told = watched_epoch(monitor, epoch, model, graph, optimizer, generator)
             tell(f"epoch {epoch:2d} of {training.epochs}: {told}, {time.perf_counter() - start:.1f} s")
         if monitor.is_on and training.epochs:
