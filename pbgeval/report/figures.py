@@ -62,7 +62,19 @@ _SHORT = {
 def final_table(document: Mapping[str, Any]) -> DataTable:
     """Return the table that is shown at the end of a run: a row per metric, a column per side."""
     table, headline = headline_of(document), f"{document['headline']} ranks"
-    return evolve(table, title=capital(title_of(document)), columns=(headline, *table.columns[1:]))
+    note = "\n".join(filter(None, [_by_edge_path(document), table.note]))
+    return evolve(table, title=capital(title_of(document)), columns=(headline, *table.columns[1:]), note=note)
+
+
+def _by_edge_path(document: Mapping[str, Any]) -> str:
+    """Return the MRR of each edge path in a line, or what was computed in its place; empty where there is one path."""
+    paths = document.get("edge_paths") or []
+    keys = [f"both.{key}" for _, key in headline_rows(document["metrics"], document["headline"])]
+    keys = sorted(keys, key=lambda key: not key.endswith("mean_reciprocal_rank"))
+    if len(paths) < 2 or not keys:
+        return ""
+    told = (f"{of['path']}: {short_title(keys[0])} {text_of(keys[0], of['metrics'].get(keys[0]))}" for of in paths)
+    return clipped("; ".join(told))
 
 
 def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> DataTable:
@@ -607,7 +619,7 @@ def model_of(report: Result) -> str:
 
 def name_of(report: Result) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
-    splits = [of["path"].removeprefix("edges_") for of in report.document.get("edge_paths") or ()]
+    splits = [of["path"] for of in report.document.get("edge_paths") or ()]
     data = ", ".join([*(report.run.get("edge_folders") or ()), *splits])
     return clipped(" on ".join(filter(None, [_model_name(report), data])))
 

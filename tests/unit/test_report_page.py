@@ -242,7 +242,7 @@ def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) 
     assert "evaluated edges are also in train_paths" in page.text, "a warning"
 
 
-def test_several_edge_paths_have_a_table(tmp_path: Path) -> None:
+def test_several_edge_paths_have_a_table_and_a_line_on_the_terminal(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
     shutil.copytree(tmp_path / "edges", tmp_path / "more")
     document = evaluated(case, "edge_paths=edges,more")
@@ -252,6 +252,8 @@ def test_several_edge_paths_have_a_table(tmp_path: Path) -> None:
     at = heads.index("hits@10")
     expected = [(of["path"], f"{of['metrics']['both.realistic.hits_at_10']:.4f}") for of in document["edge_paths"]]
     assert [(row[0], row[at]) for row in rows] == expected
+    [first, second] = (f"{of['metrics']['both.realistic.mean_reciprocal_rank']:.4f}" for of in document["edge_paths"])
+    assert f"edges: MRR {first}; more: MRR {second}" in repr(Report.read(tmp_path / "output")).splitlines()
     assert "Each cell stands for 2 edge paths: the mean, weighted by edges." in page.text
 
 

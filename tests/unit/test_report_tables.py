@@ -105,7 +105,7 @@ def test_a_figure_is_rounded_to_its_error(value: float, error: float, text: str)
 @pytest.mark.parametrize(
     ("operators", "comparator", "folders", "splits", "name"),
     [
-        (["complex_diagonal"], "dot", ["wn18"], ["edges_test"], "ComplEx on wn18, test"),
+        (["complex_diagonal"], "dot", ["wn18"], ["edges_test"], "ComplEx on wn18, edges_test"),
         (["translation"], "l2", ["data"], ["valid", "test"], "TransE on data, valid, test"),
         (["none", "linear"], "dot", [], ["edges"], "RESCAL and none on edges"),
         (["none", "linear", "diagonal"], "dot", ["fb"], ["edges"], "Model with 3 operators on fb, edges"),
