@@ -40,8 +40,14 @@ def monitor(
     if not records.exists():
         raise OutputError(f"{records}: no such file or folder{did_you_mean(records, os.path.exists)}")
     folder = records if records.is_dir() else records.parent
-    if (folder / METRICS).exists() and not any(folder.glob("training_stats*.json")):
-        raise OutputError(f"{folder} is an evaluation; use kgeval-dist report {shlex.quote(str(folder))}")
+    if not any(folder.glob("training_stats*.json")):
+        if (folder / METRICS).exists():
+            raise OutputError(f"{folder} is an evaluation; use kgeval-dist report {shlex.quote(str(folder))}")
+        if folder is records:
+            raise OutputError(
+                f"{folder}: no training_stats.json in this folder; a Monitor writes it to its output folder, and "
+                "PyTorch-BigGraph to the checkpoint when it trains with eval_fraction above 0"
+            )
     source = read_source(folder, records, metric, warn)
     if source.training is not None:
         show(training_table(source.training))

@@ -46,3 +46,10 @@ def test_without_jinja_the_table_is_shown_and_the_extra_named(records: Path) -> 
     assert done.status == 1
     assert "0.5025" in done.out
     assert done.err.splitlines() == ["jinja2 is required to write a page: pip install jinja2"]
+
+
+def test_a_folder_without_records_is_told_who_writes_them(tmp_path: Path) -> None:
+    assert run(tmp_path).fault == (
+        f"{tmp_path}: no training_stats.json in this folder; a Monitor writes it to its output folder, and "
+        "PyTorch-BigGraph to the checkpoint when it trains with eval_fraction above 0"
+    )
