@@ -246,8 +246,8 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
 def _visits(curves: Curves) -> Section:
     table = passes_of(curves)
     of_training = (
-        " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
-        "− after, which grows where a model overfits to its training edges."
+        " Training: as many training edges of the same buckets, ranked after the visit. Train−held out: "
+        "training − after, which grows where a model overfits to its training edges."
     )
     means = (
         "Held-out edges are ranked before and after each visit of the trainer to their bucket. Figures of an epoch are "

@@ -22,7 +22,8 @@ from pbgeval.report.tables import DataTable, fitting, interval_line, without
 from pbgeval.storage.text import plural
 
 _VERDICT = "bucket overfitting"
-_PASS_COLUMNS = ("epoch", "before", "after", "gap", "training", "generalization", "diverged", _VERDICT)
+_APART = "train−held out"
+_PASS_COLUMNS = ("epoch", "before", "after", "gap", "training", _APART, "diverged", _VERDICT)
 _IN_COLUMN: Mapping[Verdict, str] = {"no_bucket_overfitting": "no", "bucket_overfitting": "yes"}
 _VERDICTS: Mapping[Verdict, str] = {
     "needs_3_visits": "Bucket overfitting: not known yet; every bucket needs 3 visits.",
@@ -145,10 +146,10 @@ def passes_of(curves: Curves) -> DataTable:
         ESTIMATED if any("±" in row[3] for row in rows) else "",
         "passes",
         "lrrrrrrl",
-        wide=("before", "gap", "generalization", "diverged"),
+        wide=("before", "gap", _APART, "diverged"),
     )
     # Columns that most runs do not need
-    empty = {"training": {UNDEFINED}, "generalization": {UNDEFINED}, "diverged": {"0"}}
+    empty = {"training": {UNDEFINED}, _APART: {UNDEFINED}, "diverged": {"0"}}
     left_out = [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]]
     return without(table, [*left_out, *([_VERDICT] if curves.has_one_bucket else [])])
 

@@ -405,6 +405,7 @@ def monitor(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     write_records(Path("checkpoint"), num_passes=3, metrics={"mrr": 0.25, "r10": 0.5})
     yield trained_names() | {"train_all": watch_a_training, "model": DotModel()}
     assert list(Path("run", "events").iterdir())
+    curve = [float(line.split(",")[1]) for line in Path("run", "curve.csv").read_text(encoding="utf-8").splitlines()]
     text = (REPOSITORY / "docs/monitor.md").read_text(encoding="utf-8")
     told = re.search(r"improve until epoch (\d), then only training edges, and the loop stops after epoch (\d)", text)
     kept = re.search(r"`Keep epoch (\d) \(MRR (0\.\d+)\); now (0\.\d+)\.`", text)
@@ -415,6 +416,7 @@ def monitor(patch: pytest.MonkeyPatch) -> Iterator[Names]:
         [getattr(of.details, when)["both.realistic.mean_reciprocal_rank"] for of in read_history("run/monitor").passes]
         for when in ("after", "training")
     )
+    assert curve == after
     assert (after.index(max(after)), len(after) - 1) == (best, last) == (int(kept[1]), best + 3)
     assert [after[best], after[last]] == pytest.approx([float(kept[2]), float(kept[3])], abs=0.002)
     assert max(after[:best] + after[best + 1 :]) < 0.97 * after[best], "rounding does not decide"

@@ -214,7 +214,7 @@ def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
         "With one bucket there is no verdict about buckets.",
     ]
     table = passes_of(curves)
-    assert table.columns == ("epoch", "before", "after", "gap", "training", "generalization")
+    assert table.columns == ("epoch", "before", "after", "gap", "training", "train−held out")
     assert table.rows[0] == ("0 (keep)", "0.2500", "0.2500", "0.00 ± 0.01", "0.4900", "+0.2 ± 0.1")
 
 
@@ -442,9 +442,11 @@ def test_the_table_of_the_terminal_keeps_words_and_figures_at_80_columns(error: 
     row = PassRow(PassKey(11), 0.07, 0.08, 0.65, error, "undecided", num_diverged, error)
     curves = Curves("mrr", (row,), {(0, 0, bucket, 0): {0: BucketVisit(10, 0.07, 0.08)} for bucket in range(2)})
 
-    text = to_text(training_table(curves), 80).split()
+    lines = to_text(training_table(curves), 80)
+    text = lines.split()
 
-    assert {"11", "0.0700", "0.0800", "0.6500", "generalization", "undecided"} <= {*text}
+    assert {"11", "0.0700", "0.0800", "0.6500", "undecided"} <= {*text}
+    assert " train−held out " in lines
     assert len([of for of in text if of.startswith("+") and of.endswith(f"±{error}")]) == 2
     assert ("diverged" in text, "(keep)" in text) == (num_diverged > 0, num_diverged == 0)
 
