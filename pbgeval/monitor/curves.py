@@ -126,6 +126,8 @@ class PassRow:
     generalization_error: float | None = None  # standard error of training - after
     lists: RankedLists | None = None  # None: records without them, as PBG's
     is_finished: bool = True  # False: a pass of our records that has not ended, or was interrupted
+    paired_fall: Change | None = None  # how much worse than `fell_from`, edge by edge; None: they were not followed
+    fell_from: int | None = None  # epoch
 
     @property
     def gap(self) -> float | None:
@@ -146,8 +148,8 @@ class Curves:
     teeth: Mapping[tuple[int, ...], Mapping[int, BucketVisit]]
 
     @property
-    def has_one_bucket(self) -> bool:
-        return len({place[-2:] for place in self.teeth}) == 1
+    def num_buckets(self) -> int:
+        return len({place[-2:] for place in self.teeth})
 
     @property
     def last(self) -> PassRow:
@@ -224,19 +226,15 @@ class Curves:
     def overfits(self) -> bool:
         """Whether held-out edges got worse since the best pass, beyond the errors, and training edges better.
 
-        The error is that between buckets, which have the same edges in each pass; one-sided at `ERROR_RATE` over the
-        number of passes that could have been best. For few buckets two bounds of it are known, so large that they need
-        no such correction: both passes' errors as if independent; and where each pass begins as the last one ended (a
-        single bucket), so that gaps add up, the sum of their errors.
+        One-sided at `ERROR_RATE` over the number of passes that could have been best. Where no error is known, there
+        are two bounds of it, so large that they need no such correction: both passes' errors as if independent; and
+        where each pass begins as the last one ended (a single bucket), so that gaps add up, the sum of their errors.
         """
         best, last = self.best, self.last
         if best is None or best is last or not self.training_improved or best.after is None or last.after is None:
             return False
+        fall = self.change_since_best(best)
         ends = (self.passes.index(best), self.passes.index(last))
-        shared = [(of[ends[0]], of[ends[1]]) for of in self.teeth.values() if of.keys() >= set(ends)]
-        queries_B = np.array([at_last.num_queries for _, at_last in shared])
-        falls = [self._sign * (at_best.after - at_last.after) for at_best, at_last in shared]
-        fall = Change.from_buckets(queries_B / queries_B.sum(), falls)
         level = ERROR_RATE / ends[1]
         if fall.error is None:
             since = self.passes[ends[0] : ends[1] + 1]
@@ -245,6 +243,21 @@ class Curves:
                 error = min(error, sum(math.inf if row.gap_error is None else row.gap_error for row in since[1:]))
             fall, level = Change(self._sign * (best.after - last.after), error, _MANY), ERROR_RATE
         return fall.exceeds(0.0, level)
+
+    def change_since_best(self, best: PassRow) -> Change:
+        """Return how much worse held-out edges are after the last pass than after the best one.
+
+        Its error is that of the differences edge by edge, where they were followed, else between buckets, which have
+        the same edges in each pass; of few buckets it is not known.
+        """
+        last = self.last
+        if last.paired_fall is not None and last.paired_fall.error is not None and last.fell_from == best.key.epoch:
+            return last.paired_fall
+        ends = (self.passes.index(best), self.passes.index(last))
+        shared = [(of[ends[0]], of[ends[1]]) for of in self.teeth.values() if of.keys() >= set(ends)]
+        queries_B = np.array([at_last.num_queries for _, at_last in shared])
+        falls = [self._sign * (at_best.after - at_last.after) for at_best, at_last in shared]
+        return Change.from_buckets(queries_B / queries_B.sum(), falls)
 
     @property
     def fits_training_edges_far_better(self) -> bool:
@@ -337,6 +350,10 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 _of_both({name: of.standard_error for name, of in details.generalization.items()}, metric, headline),
                 RankedLists.of_visits(visits),
                 is_finished=record is not None or not any(visit.details for visit in visits),
+                paired_fall=None
+                if details.fall is None or details.fall.value is None or metric != "mrr"
+                else Change(details.fall.value, details.fall.standard_error, details.fall_clusters - 1),
+                fell_from=details.best_pass,
             )
         )
         for bucket, visit in of_buckets.items():

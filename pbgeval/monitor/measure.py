@@ -364,7 +364,7 @@ def _table(protocol: MonitorProtocol, name: str, partition: int, model: Model) -
 
 @frozen(eq=False)
 class Followed:
-    """Reciprocal ranks of a bucket's held-out edges over the visits so far, 12 bytes an edge.
+    """Reciprocal ranks of a bucket's held-out edges over the visits so far, 16 bytes an edge.
 
     In the fixed point of `clusters`, both sides added up; smoothed as in `persistence`, rounded down.
     """
@@ -374,6 +374,7 @@ class Followed:
     lost_E: np.ndarray
     num_teeth: int
     epoch: int  # of the last visit
+    best_E: np.ndarray | None = None  # int32, after the pass to keep; None: not known
 
     @classmethod
     def then(cls, so_far: Followed | None, epoch: int, before_E: np.ndarray, after_E: np.ndarray) -> Followed:
@@ -385,7 +386,11 @@ class Followed:
         if so_far.num_teeth:
             gained_E, lost_E = (so_far.gained_E + gained_E) >> 1, (so_far.lost_E + lost_E) >> 1
         after_E, gained_E, lost_E = (of.astype(np.int32) for of in (after_E, gained_E, lost_E))
-        return cls(after_E, gained_E, lost_E, so_far.num_teeth + 1, epoch)
+        return cls(after_E, gained_E, lost_E, so_far.num_teeth + 1, epoch, so_far.best_E)
+
+    def keep(self, epoch: int) -> Followed:
+        """Take the pass of this epoch for the one to keep."""
+        return evolve(self, best_E=self.after_E if self.epoch == epoch else None)
 
 
 @define(eq=False)
@@ -439,12 +444,16 @@ class Visit:
             )
             reciprocal_ranks = before.values.values_ED[:, 0], values.values_ED[:, 0]
             self.followed = followed = Followed.then(self.followed, self.key.epoch, *reciprocal_ranks)
-            changes = [values - before.values]
-            if followed.num_teeth >= MIN_TEETH:
-                changes += [values.with_reciprocal_ranks(of) for of in (followed.gained_E, followed.lost_E)]
+            teeth = (followed.gained_E, followed.lost_E) if followed.num_teeth >= MIN_TEETH else (None, None)
+            fall_E = None if followed.best_E is None else followed.best_E - values.values_ED[:, 0]
             clusters = [
-                *(ClusterSums.from_values(of, after.chunk_E) for of in changes),
-                *[ClusterSums.zero()] * (3 - len(changes)),  # of edges that have not been followed for long
+                ClusterSums.from_values(values - before.values, after.chunk_E),
+                *(
+                    ClusterSums.zero()  # of edges that have not been followed for long
+                    if of is None
+                    else ClusterSums.from_values(values.with_reciprocal_ranks(of), after.chunk_E)
+                    for of in (*teeth, fall_E)
+                ),
             ]
             self.lists, self.num_entities = after.lists, after.num_entities
             self.sums = PassSums.from_visit(phases, clusters, protocol.headline)

@@ -372,12 +372,18 @@ class Monitor:
             for bucket, visit in enumerate(sums.bucket_visits())
             if visit is not None
         }
-        gap, gained, lost = sums.clusters
+        gap, gained, lost, fall = sums.clusters
         # A bucket that another worker visited last time is not followed edge by edge.
-        is_followed = gained.num_queries(MEAN_RECIPROCAL_RANK) >= gap.num_queries(MEAN_RECIPROCAL_RANK)
+        num_queries = gap.num_queries(MEAN_RECIPROCAL_RANK)
+        is_followed = gained.num_queries(MEAN_RECIPROCAL_RANK) >= num_queries
         judgement = self._test.judge(visits, *((gained, lost) if is_followed else ()))
         figures = sums.figures(self.headline, with_loss=with_loss)
         best_mrr, best_pass = self._best(key, figures["after"], is_whole=not sums.buckets[:, 1].any())
+        is_fall_known = best_pass != key.epoch and 0 < num_queries <= fall.num_queries(MEAN_RECIPROCAL_RANK)
+        if best_pass == key.epoch:
+            for place, followed in self._followed.items():
+                if place[:2] == (key.edge_path, key.edge_chunk):
+                    self._followed[place] = followed.keep(key.epoch)
         details = PassDetails(
             num_buckets=len(visits),
             num_diverged=int(sums.buckets[:, 1].sum()),
@@ -386,6 +392,8 @@ class Monitor:
             level=judgement.level,
             best_pass=best_pass,
             best_mrr=best_mrr,
+            fall=fall.estimate(MEAN_RECIPROCAL_RANK) if is_fall_known else None,
+            fall_clusters=fall.num_clusters if is_fall_known else 0,
             **figures,
         )
         self._past.append(PastPass(key, details, visits))

@@ -201,16 +201,17 @@ class PassSums:
     """All that a pass adds up to.
 
     The gap is after - before, on the same edges and negatives. Gained and lost are the smoothed gains of the mean
-    reciprocal rank of edges that have been followed over some visits, and their falls from visit to visit.
+    reciprocal rank of edges that have been followed over some visits, and their falls from visit to visit. The fall is
+    that since the pass to keep.
     """
 
     phases: Sequence[PhaseSums]  # before, after, and of training edges after
-    clusters: Sequence[ClusterSums]  # gap, gained and lost
+    clusters: Sequence[ClusterSums]  # gap, gained, lost and fall
     buckets: Tensor  # int64 (buckets, _COLUMNS_OF_BUCKET)
 
     @classmethod
     def zero(cls, layout: StatsLayout, sides: Sequence[Side], num_buckets: int) -> PassSums:
-        phases, clusters = [PhaseSums.zero(layout, sides) for _ in range(3)], [ClusterSums.zero() for _ in range(3)]
+        phases, clusters = [PhaseSums.zero(layout, sides) for _ in range(3)], [ClusterSums.zero() for _ in range(4)]
         return cls(phases, clusters, torch.zeros((num_buckets, len(_COLUMNS_OF_BUCKET)), dtype=torch.int64))
 
     @classmethod

@@ -119,6 +119,8 @@ class PassDetails:
     level: float | None = None  # at which this verdict was tested
     best_pass: int | None = None  # the epoch to keep so far, by the mean reciprocal rank after the visits
     best_mrr: float | None = None  # its mean reciprocal rank
+    fall: Estimate | None = None  # best_mrr - that of this pass, on the same edges; None: they were not followed
+    fall_clusters: int = 0  # whose differences its standard error comes from
 
 
 def verdict_in_words(verdict: Verdict) -> str:
@@ -206,7 +208,8 @@ _NOT_FINITE = {"NaN": math.nan}
 _FIGURE = Leaf("a number", lambda value: NUMBER.fits(value) or (isinstance(value, float) and math.isnan(value)))
 _FIGURES = Keys(others=OrNull(_FIGURE))
 _COUNTED = OrNull(Keys({"count": COUNT}, {"metrics": OrNull(_FIGURES)}))
-_ESTIMATES = Keys(others=Keys(dict.fromkeys(("value", "standard_error"), OrNull(_FIGURE))))
+_ESTIMATE = Keys(dict.fromkeys(("value", "standard_error"), OrNull(_FIGURE)))
+_ESTIMATES = Keys(others=_ESTIMATE)
 _SHAPE = Keys(  # of the keys that are there; `_record_of` names those that are not
     optional={
         **dict.fromkeys((*KEYS, "index", "lhs_partition", "rhs_partition"), COUNT),
@@ -215,9 +218,10 @@ _SHAPE = Keys(  # of the keys that are there; `_record_of` names those that are 
             Keys(
                 optional={
                     "diverged": FLAG,
-                    **dict.fromkeys(("num_buckets", "num_diverged", "num_clusters", "worker"), COUNT),
+                    **dict.fromkeys(("num_buckets", "num_diverged", "num_clusters", "fall_clusters", "worker"), COUNT),
                     **dict.fromkeys(("before", "after"), _FIGURES),
                     **dict.fromkeys(("gap", "generalization"), _ESTIMATES),
+                    "fall": OrNull(_ESTIMATE),
                     "training": OrNull(_FIGURES),
                     **dict.fromkeys(("lost", "level", "best_mrr", "candidates", "mrr_by_chance"), OrNull(_FIGURE)),
                     "best_pass": OrNull(COUNT),
@@ -271,11 +275,11 @@ def _details_of(kind: type[Details], ours: Mapping[str, Any] | None) -> Details 
     verdicts = get_args(Verdict)
     if known.get("verdict", verdicts[0]) not in verdicts:
         raise ValueError(f"the verdict {known['verdict']!r}, which is none of {', '.join(verdicts)}")
-    estimates = {
-        name: {key: Estimate(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
-        for name in ("gap", "generalization")
-    }
-    return kind(**{**known, **estimates})
+    for name in ("gap", "generalization"):
+        known[name] = {key: Estimate(**of) for key, of in ours.get(name, {}).items()}
+    if known.get("fall") is not None:
+        known["fall"] = Estimate(**known["fall"])
+    return kind(**known)
 
 
 def _figures_of(value: Mapping[str, Any] | None) -> PbgFigures | None:

@@ -46,7 +46,7 @@ def verdicts_of(curves: Curves) -> list[str]:
 
 def _about_buckets(curves: Curves) -> str:
     """Return whether the model overfits to buckets, and what a visit costs where it loses beyond the error."""
-    if curves.has_one_bucket:
+    if curves.num_buckets == 1:
         return "With one bucket there is no verdict about buckets."
     last, cost, back = curves.last, curves.cost_of_visits, curves.given_back
     if last.verdict == "no_bucket_overfitting" and cost is not None and back is not None:
@@ -81,7 +81,10 @@ def _about_training_edges(curves: Curves) -> list[str]:
         found = f"{'Held' if doubt else 'No overfitting to training edges: held'}-out edges {how}."
     elif curves.training_improved:
         what = "Held-out edges got worse, but" if doubt else "Overfitting to training edges: undecided, as"
-        found = f"{what} chance may explain it: since {epoch}, {changes}."
+        why = "chance may explain it"
+        if curves.change_since_best(best).error is None:
+            why = f"there are too few buckets ({curves.num_buckets}) to test such a fall"
+        found = f"{what} {why}: since {epoch}, {changes}."
     elif doubt:
         found = f"Since {epoch}, neither training edges nor held-out edges improved: {changes}."
     else:
@@ -151,7 +154,7 @@ def passes_of(curves: Curves) -> DataTable:
     # Columns that most runs do not need
     empty = {"training": {UNDEFINED}, _APART: {UNDEFINED}, "diverged": {"0"}}
     left_out = [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]]
-    return without(table, [*left_out, *([_VERDICT] if curves.has_one_bucket else [])])
+    return without(table, [*left_out, *([_VERDICT] if curves.num_buckets == 1 else [])])
 
 
 def training_table(curves: Curves) -> DataTable:

@@ -70,6 +70,42 @@ def test_edges_that_share_draws_are_a_cluster(settings: dict[str, Any], expected
     assert (order.tolist(), np.bincount(chunk_E).tolist()) == ([*range(1300)], expected)
 
 
+def test_the_fall_since_the_best_pass_is_that_of_the_same_edges(tmp_path: Path) -> None:
+    places = BUCKETS[::3]
+
+    def passes_of(monitor: Monitor, epochs: range) -> list[tuple[np.ndarray, PassDetails]]:
+        """Return the sums of reciprocal ranks of each edge after each pass, and what is recorded of it."""
+        found = []
+        for epoch in epochs:
+            after = []
+            for bucket in places:
+                monitor.split(edges_of(bucket), bucket)
+                with monitor.watch(epoch, bucket, tensors := model(seed=epoch)) as visit:
+                    tensors.tables["e", bucket.lhs].copy_(model(seed=9 + epoch).tables["e", bucket.lhs])
+                after.append(visit.followed.after_E / 2.0**VALUE_BITS)
+            found.append((np.concatenate(after), monitor.end_pass(epoch).details))
+        return found
+
+    settings = {"eval_num_batch_negs": 0, "eval_num_uniform_negs": 300}  # one chunk: edges are independent
+    found = passes_of(make_monitor(tmp_path, **settings), range(8))
+
+    tested = 0
+    for epoch, (values_E, details) in enumerate(found):
+        if details.best_pass == epoch:
+            assert (details.fall, details.fall_clusters) == (None, 0)
+            continue
+        fall_E = (found[details.best_pass][0] - values_E) / 2  # an edge has two queries
+        error = fall_E.std(ddof=1) / math.sqrt(len(fall_E))
+        assert details.fall.value == pytest.approx(fall_E.mean(), abs=1e-7)
+        assert details.fall.value == pytest.approx(details.best_mrr - details.after[MRR], abs=1e-7)
+        assert (details.fall.standard_error, details.fall_clusters) == (pytest.approx(error, rel=1e-6), len(fall_E))
+        tested += 1
+    assert 0 < tested < 7
+    assert [of.details for of in read_history(tmp_path).passes] == [details for _, details in found]
+    resumed = passes_of(make_monitor(tmp_path, **settings), range(8, 12))
+    assert resumed[0][1].fall is None, "a run that goes on has not followed the edges since the best pass"
+
+
 @pytest.mark.parametrize("chunk_size", [1, 3, 25])
 @pytest.mark.parametrize("num_edges", [1, 2, 40])
 def test_means_and_errors_are_those_of_clusters(num_edges: int, chunk_size: int) -> None:

@@ -14,7 +14,9 @@ from attrs import evolve
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import DataError
 from pbgeval.monitor.curves import Curves, PassRow, RankedLists, curves_of, read_curves
-from pbgeval.monitor.gap_test import BucketVisit
+from pbgeval.monitor.gap_test import BucketVisit, Change
+from pbgeval.monitor.improvement import last_improvement
+from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
 from pbgeval.monitor.records import (
     PBG_NAMES,
     Estimate,
@@ -205,6 +207,60 @@ def test_a_fall_beyond_the_errors_is_overfitting_where_training_edges_have_not_f
     assert [name for name, of in (fine | noise).items() if of.overfits] == []
 
 
+def curves_of_edges(values_PE: np.ndarray, chunk_size: int) -> Curves:
+    """Return the curves of passes (P, E) over the edges of one bucket, which were followed; training edges improve."""
+    means = values_PE.mean(1)
+    at_best = last_improvement(means.tolist(), 1)
+    fall_E = np.rint((values_PE[at_best] - values_PE[-1]) * 2.0**VALUE_BITS).astype(np.int64)
+    of_edges = QueryValues(np.repeat(fall_E[:, None], len(METRICS), 1), np.ones((len(fall_E), len(METRICS)), np.int64))
+    sums = ClusterSums.from_values(of_edges, np.arange(len(fall_E)) // chunk_size)
+    fall = sums.estimate(METRICS[0])
+    rows = [
+        PassRow(PassKey(at), mean, mean, 0.5 + at / 100, None, "needs_3_visits", 0) for at, mean in enumerate(means)
+    ]
+    paired = Change(fall.value, fall.standard_error, sums.num_clusters - 1)
+    rows[-1] = evolve(rows[-1], paired_fall=paired, fell_from=at_best)
+    return Curves("mrr", tuple(rows), {(0, 0, 0, 0): {at: BucketVisit(10, of, of) for at, of in enumerate(means)}})
+
+
+@pytest.mark.parametrize("num_passes", [2, 5, 21])
+@pytest.mark.parametrize(("num_edges", "chunk_size"), [(30, 30), (450, 450), (600, 50)])
+@pytest.mark.parametrize("is_walk", [False, True])
+def test_models_as_good_as_before_are_called_overfit_in_no_more_runs_than_stated(
+    is_walk: bool, num_edges: int, chunk_size: int, num_passes: int
+) -> None:
+    """Each pass is as good as the last on average; edges of several chunks change together in part."""
+    random, num_runs = np.random.default_rng(num_passes), 400
+    alarms = 0
+    for _ in range(num_runs):
+        noise = random.normal(0, 0.05, (num_passes, num_edges))
+        if num_edges > chunk_size:
+            noise += np.repeat(random.normal(0, 0.02, (num_passes, num_edges // chunk_size)), chunk_size, 1)
+        noise *= random.exponential(1.0, num_edges)  # few edges change much
+        values = random.beta(0.3, 2.0, num_edges) + (noise.cumsum(0) if is_walk else noise)
+        alarms += curves_of_edges(values, chunk_size).overfits
+
+    assert alarms / num_runs <= 0.05 + NormalDist().inv_cdf(0.999) * math.sqrt(0.05 * 0.95 / num_runs)
+
+
+def test_a_fall_of_the_same_edges_in_one_bucket_is_overfitting() -> None:
+    """450 edges and 21 passes, from 0.1307 to 0.1064, which is 3.75 standard errors: not by chance."""
+    random = np.random.default_rng(2)
+    change = random.normal(size=450)
+    change = (change - change.mean()) / change.std() * 0.0243 / 3.75 * math.sqrt(450)
+    values = np.full((21, 450), 0.12)
+    values[5], values[-1] = 0.1307, 0.1307 - 0.0243 - change
+
+    curves = curves_of_edges(values, 450)
+
+    assert (curves.best, curves.overfits) == (curves.passes[5], True)
+    assert "Stop, and use the model of epoch 5." in verdicts_of(curves)[1]
+    unpaired = evolve(curves, passes=tuple(evolve(row, paired_fall=None) for row in curves.passes))
+    assert "too few buckets (1) to test such a fall" in verdicts_of(unpaired)[1]
+    values[-1] += 0.0243 * (1 - 2.5 / 3.75)  # 2.5 standard errors: 20 passes could have been best
+    assert "chance may explain it" in verdicts_of(curves_of_edges(values, 450))[1]
+
+
 def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
     curves = curves_with(np.full((5, 1), 0.25), [0.49] * 5, 0.01)
 
@@ -264,8 +320,8 @@ FAR_BETTER = "The model fits its training edges far better: MRR is {:.4f} on the
         ),
         (
             [(0.0861, 0.8145), (0.0839, 0.8242)],
-            "Held-out edges got worse, but chance may explain it: since epoch 0, MRR of training edges went from "
-            "0.8145 to 0.8242 and that of held-out edges from 0.0861 to 0.0839.",
+            "Held-out edges got worse, but there are too few buckets (2) to test such a fall: since epoch 0, MRR of "
+            "training edges went from 0.8145 to 0.8242 and that of held-out edges from 0.0861 to 0.0839.",
         ),
         ([(0.0861, 0.8145), (0.0861, 0.8242)], "Held-out edges are as good as after epoch 0."),
     ],
@@ -369,14 +425,19 @@ def passes(
 
 def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -> None:
     found = passes((0.0425, 0.025), (0.0526, 0.05), (0.0417, 0.0721))
-    ranks = passes((9.0, 5.0), (7.5, 4.0), (8.0, 3.0), metric="pos_rank")
-
-    assert verdicts_of(found) == [
+    told = [
         "Keep epoch 1 (MRR 0.0526); now 0.0417.",
-        "Overfitting to training edges: undecided, as chance may explain it: since epoch 1, MRR of training "
+        "Overfitting to training edges: undecided, as {}: since epoch 1, MRR of training "
         "edges went from 0.0500 to 0.0721 and that of held-out edges from 0.0526 to 0.0417.",
         "No bucket overfitting: held-out edges keep what they gain in a visit until the next one.",
     ]
+    ranks = passes((9.0, 5.0), (7.5, 4.0), (8.0, 3.0), metric="pos_rank")
+
+    too_few = [of.format("there are too few buckets (2) to test such a fall") for of in told]
+    assert verdicts_of(found) == too_few
+    for fell_from, expected in ((1, [of.format("chance may explain it") for of in told]), (0, too_few)):
+        last = evolve(found.last, paired_fall=Change(0.0109, 0.01, 99), fell_from=fell_from)
+        assert verdicts_of(evolve(found, passes=(*found.passes[:-1], last))) == expected
     best, undecided, _ = verdicts_of(ranks)
     assert best == "Keep epoch 1 (mean rank 7.5000); now 8.0000."
     assert undecided.startswith("Overfitting to training edges: undecided")
