@@ -16,7 +16,6 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import EvalError
 from pbgeval.inputs.dispatch import num_loads
 from pbgeval.inputs.memory_check import (
@@ -29,10 +28,11 @@ from pbgeval.inputs.memory_check import (
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.notation import ENDS, Bucket, Side
+from pbgeval.ranking.backend import load_compiled
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.sampled_lists import CandidatePolicy
-from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Tables
+from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Relation, Tables
 from pbgeval.results.document import SideOfEdges
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.full_precision import CallerSettings
@@ -69,6 +69,14 @@ class Speed:
     seconds: float  # by the clock, as the machine is busy now
     cpu_seconds: float  # of all threads
     own_seconds: float  # by the clock, had it the cores for itself
+
+
+@frozen
+class Measurement:
+    """What a worker has found before it begins."""
+
+    speed: Speed | None  # None: not measured
+    resident_bytes: int  # with all that was loaded to measure
 
 
 @frozen
@@ -154,11 +162,8 @@ def plan_of(
     device: torch.device,
     num_workers: int,
     num_threads: int,
-    *,
-    num_local: int,
-    briefly: bool = False,
 ) -> RunPlan:
-    """Return what headers tell, without a measurement; if `briefly`, of a small run what its line says alone.
+    """Return what headers tell, without memory and a measurement.
 
     Args:
         inputs: opened.
@@ -166,8 +171,6 @@ def plan_of(
         device: of each worker.
         num_workers: of all hosts.
         num_threads: of each worker.
-        num_local: workers of this host, which share its memory.
-        briefly: whether the line at the start of a run is all that is wanted.
     """
     num_edges = first_edges(inputs)
     bound = "at most " if inputs.restrictions.drops_edges else ""
@@ -175,7 +178,7 @@ def plan_of(
     load = Workload.from_headers(inputs, protocol)
     widest = max(inputs.config.dimension_of(name) for name in inputs.config.used_entity_types)
     speed = TERMS_PER_SECOND["cuda" if device.type == "cuda" else "cpu"] * num_workers * num_threads
-    plan = RunPlan(
+    return RunPlan(
         num_edges,
         num_edges * len(protocol.sides),
         (load.fewest, load.most),
@@ -185,9 +188,31 @@ def plan_of(
         has_sampled_lists=CandidatePolicy.SAMPLED.value in inputs.candidates,
         leaves_out_known=protocol.filtered,
     )
-    if briefly and plan.is_small:
-        return plan
-    resident = resident_bytes()
+
+
+def with_memory(
+    plan: RunPlan,
+    inputs: Inputs,
+    protocol: Protocol,
+    device: torch.device,
+    resident: int,
+    num_local: int,
+    num_threads: int,
+) -> RunPlan:
+    """Return a plan with the memory of a worker and the bytes to read.
+
+    Args:
+        plan: from `plan_of`.
+        inputs: of the run.
+        protocol: of the run.
+        device: of each worker.
+        resident: bytes that a worker holds before it begins.
+        num_local: workers of this host, which share its memory.
+        num_threads: of each worker.
+
+    Raises:
+        ConfigError: `max_memory` is too small; says how much is needed.
+    """
     num_sharing = num_local if device.type == "cpu" else -(-num_local // max(torch.cuda.device_count(), 1))
     return evolve(
         plan,
@@ -231,6 +256,12 @@ def can_measure(inputs: Inputs) -> bool:
     return inputs.scorer is None and not inputs.candidate_files and not inputs.featurized and inputs.num_edges > 0
 
 
+def load_loops(inputs: Inputs, protocol: Protocol, relation: Relation, device: torch.device) -> None:
+    """Load what a sweep will count with, where memory is limited: so it counts as held before the sweep."""
+    if inputs.config.max_memory_bytes is not None and protocol.sweeps:
+        load_compiled(device, relation.prepared_dtype)
+
+
 def measure(
     inputs: Inputs, protocol: Protocol, device: torch.device, caller_settings: CallerSettings, limit: float
 ) -> Speed | None:
@@ -252,6 +283,7 @@ def measure(
         # Relations of its own: they count what they decide.
         relations, global_embeddings = inputs.read_relations(device, caller_settings)
         settings = protocol.settings(inputs.config, inputs.num_relations, relations)
+        load_loops(inputs, protocol, settings.relations[0], device)
         return _measured(_Trial.begin(inputs, protocol, settings, global_embeddings, device), limit)
     except (EvalError, MemoryError, RuntimeError):
         return None

@@ -33,7 +33,6 @@ from pbgeval.config import EvalConfig
 from pbgeval.config.precision import precision_of, why_not_exact
 from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
-from pbgeval.inputs.memory_check import check_memory
 from pbgeval.inputs.model import paths_of_training
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import Protocol
@@ -64,7 +63,17 @@ from pbgeval.worker.context import TimeUse, Work, WorkerContext, WorkSummary
 from pbgeval.worker.diagnostics import diagnose_edges
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.per_edge import open_per_edge_files
-from pbgeval.worker.plan import MEASURED_SECONDS, RunPlan, Speed, can_measure, measure, plan_of, with_estimate
+from pbgeval.worker.plan import (
+    MEASURED_SECONDS,
+    Measurement,
+    RunPlan,
+    can_measure,
+    load_loops,
+    measure,
+    plan_of,
+    with_estimate,
+    with_memory,
+)
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import Rounds
 from pbgeval.worker.sweep import do_sweep, range_of_name
@@ -203,9 +212,9 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
     device = choose_device(work.device, team.local_rank)
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
-    check_memory(inputs, work.protocol, resident_bytes(), device)
     kernels = _check_kernels(device, config)
     relations, global_embeddings = inputs.read_relations(device, caller_settings)
+    load_loops(inputs, work.protocol, relations[0], device)
     scorer = relations[0].scorer
     if isinstance(scorer, ScorerRelation):
         num_queries = inputs.num_edges * len(work.protocol.sides)
@@ -272,18 +281,16 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
     work, team = context.work, context.team
     speed, num_threads = None, torch.get_num_threads()
     with context.collectively():
-        plan = plan_of(
-            work.inputs,
-            work.protocol,
-            context.device,
-            team.size,
-            num_threads,
-            num_local=team.local_size,
-            briefly=True,
-        )
+        plan = plan_of(work.inputs, work.protocol, context.device, team.size, num_threads)
         if work.observer.wants_estimates and not plan.is_small and not context.journal.journal.entries():
             speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
-    return with_estimate(plan, work.inputs, work.protocol, team.gather_objects(speed))
+    found = team.gather_objects(Measurement(speed, resident_bytes()))
+    if plan.is_small and work.inputs.config.max_memory_bytes is None:
+        return plan
+    with context.collectively():
+        resident = max(one.resident_bytes for one in found)
+        plan = with_memory(plan, work.inputs, work.protocol, context.device, resident, team.local_size, num_threads)
+    return with_estimate(plan, work.inputs, work.protocol, [one.speed for one in found])
 
 
 def plan_alone(
@@ -307,28 +314,30 @@ def plan_alone(
     with threads_put_back():
         use_threads(num_workers)
         chosen, num_threads = choose_device(device, local_rank=0), torch.get_num_threads()
-        plan = plan_of(inputs, protocol, chosen, num_workers, num_threads, num_local=num_workers)
-    if plan.is_small or not can_measure(inputs):
-        return plan
+        plan = plan_of(inputs, protocol, chosen, num_workers, num_threads)
     arguments = inputs, protocol, device, observer
-    if num_workers == 1:
-        speeds = measure_together(*arguments, Team())
+    if plan.is_small or not can_measure(inputs):
+        found = [Measurement(None, resident_bytes())]
+    elif num_workers == 1:
+        found = measure_together(*arguments, Team())
     else:
-        speeds = start_local_workers(measure_as_local_worker, arguments, num_workers, observer.warn, server)[0]
-    return with_estimate(plan, inputs, protocol, speeds)
+        found = start_local_workers(measure_as_local_worker, arguments, num_workers, observer.warn, server)[0]
+    resident = max(one.resident_bytes for one in found)
+    plan = with_memory(plan, inputs, protocol, chosen, resident, num_workers, num_threads)
+    return with_estimate(plan, inputs, protocol, [one.speed for one in found])
 
 
-def measure_as_local_worker(inputs: Inputs, protocol: Protocol, device: str, observer: Observer) -> list[Speed | None]:
+def measure_as_local_worker(inputs: Inputs, protocol: Protocol, device: str, observer: Observer) -> list[Measurement]:
     """Measure as one of the processes that the launcher started on this host."""
     team = Team.join()
-    speeds = measure_together(inputs, protocol, device, observer, team)
+    found = measure_together(inputs, protocol, device, observer, team)
     team.leave()
-    return speeds
+    return found
 
 
 def measure_together(
     inputs: Inputs, protocol: Protocol, device: str, observer: Observer, team: Team
-) -> list[Speed | None]:
+) -> list[Measurement]:
     """Return what all workers have measured at the same time; every worker calls it."""
     told = observer if team.rank_in_team == 0 else Observer()  # once
     with threads_put_back(), full_precision() as caller_settings, announced_compiling(told.note):
@@ -336,7 +345,8 @@ def measure_together(
         chosen = choose_device(device, team.local_rank)
         _check_kernels(chosen, inputs.config)
         team.gather_objects(None)  # all begin now
-        return team.gather_objects(measure(inputs, protocol, chosen, caller_settings, MEASURED_SECONDS))
+        speed = measure(inputs, protocol, chosen, caller_settings, MEASURED_SECONDS)
+        return team.gather_objects(Measurement(speed, resident_bytes()))
 
 
 def _places(inputs: Iterable[str | None]) -> list[str]:

@@ -30,7 +30,7 @@ from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, pl
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import distinct, is_among
-from pbgeval.ranking.backend import Backend, backend_for, load_compiled
+from pbgeval.ranking.backend import Backend, backend_for
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.draws import HOST
 from pbgeval.ranking.keys import QueryKeys, mixed_bits
@@ -96,12 +96,9 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     team, config, journal = context.team, context.inputs.config, context.journal
     relation = context.settings.relations[0]  # all have one comparator, and one type of numbers
     context.work.observer.phase("reading edges")
+    resident = resident_bytes()  # before what the plan counts is made
     with context.collectively():
         edges = read_query_edges(context)
-    with context.collectively():  # what this process holds before what the plan counts is made
-        if config.max_memory_bytes is not None:
-            load_compiled(context.device, relation.prepared_dtype)
-        resident = resident_bytes()
     sets = candidate_sets(context, distinct(edges.columns.rel_n))
     candidates = relation_candidates(context, sets)
     vectors = EntityVectors(context.global_embeddings, config.max_norm, relation.dtype, context.device)

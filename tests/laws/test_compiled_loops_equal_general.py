@@ -21,7 +21,6 @@ from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.query_group_state import ScoreCollector
 from pbgeval.scoring import block_sizes, comparators, exact, fast_products
-from pbgeval.worker import sweep
 from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
@@ -96,7 +95,7 @@ def num_calls_of(
         found = evaluated(case, *overrides, "save_ranks=True", output="compiled")
     with (
         loops_used(False),
-        mock.patch.object(sweep, "load_compiled"),
+        mock.patch("pbgeval.worker.plan.load_compiled"),
         mock.patch.object(owner, "count", None),
     ):
         expected = evaluated(case, *overrides, "save_ranks=True", output="general")  # a call of `count` is a fault

@@ -12,6 +12,7 @@ from attrs import define, evolve, field
 
 from pbgeval import edge_scorer, evaluate, evaluate_triples, load_config
 from pbgeval.cluster.launch import start_local_workers
+from pbgeval.errors import EvalError
 from pbgeval.evaluation import plan_evaluation
 from pbgeval.inputs import memory_check
 from pbgeval.inputs.opening import open_inputs
@@ -21,7 +22,7 @@ from pbgeval.progress import Observer
 from pbgeval.worker import plan as planning
 from pbgeval.worker import run as running
 from pbgeval.worker import sweep
-from pbgeval.worker.plan import RunPlan, Speed, TimeEstimate, Workload, plan_of, with_estimate
+from pbgeval.worker.plan import Measurement, RunPlan, Speed, TimeEstimate, Workload, plan_of, with_estimate
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main, run_of
 
@@ -130,10 +131,59 @@ def test_as_many_workers_as_the_run_has_measure_together(tmp_path: Path, monkeyp
     plan = planned(case, workers=2)
 
     [of_workers] = found
-    assert [[type(speed) for speed in speeds] for speeds in of_workers.values()] == [[Speed, Speed]] * 2
+    assert [[type(one.speed) for one in found] for found in of_workers.values()] == [[Speed, Speed]] * 2
     assert (plan.num_workers, plan.estimate is not None) == (2, True)
     assert planned(case).estimate is not None
     assert len(found) == 1  # one worker needs no other process
+
+
+@pytest.mark.usefixtures("measures_all")
+@pytest.mark.parametrize("candidates", ["all", "sampled"])
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_plan_and_the_start_of_a_run_count_what_the_largest_worker_holds_once_it_has_measured(
+    num_workers: int, candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*arguments: Any) -> list[Measurement]:
+        return [Measurement(Speed(1.0, 1.0, 1.0), held * 10**9) for held in (2, 7)][-num_workers:]
+
+    case, keys = TinyCase.write(tmp_path), [f"candidates={candidates}", "max_memory=5GB"]
+    monkeypatch.setattr(running, "measure_together", measured)
+    monkeypatch.setattr(running, "start_local_workers", lambda *_: [measured()])
+    holds = r"^max_memory: expected at least [78]\d{3}MB for .* here \(a worker holds 7000 MB before it begins\)"
+
+    with pytest.raises(EvalError, match=holds):
+        planned(case, *keys, workers=num_workers)
+    assert planned(case, keys[0], workers=num_workers).memory_bytes > 7 * 10**9
+
+    held = [10**6]  # until it has measured
+    monkeypatch.setattr(running, "resident_bytes", lambda: held[0])
+    monkeypatch.setattr(running, "measure", lambda *_: held.__setitem__(0, 7 * 10**9))
+    for begin in ("do_sweep", "claimed_units"):
+        monkeypatch.setattr(running, begin, pytest.fail)
+    with pytest.raises(EvalError, match=holds):
+        evaluate(str(case.config), overrides=keys, output=tmp_path / "out", workers=1, device="cpu", observer=Lines())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_limited_sweep_loads_its_loops_before_its_memory_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def spy(module: Any, name: str) -> None:
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *arguments: [calls.append(name), function(*arguments)][1])
+
+    spy(planning, "load_compiled")
+    spy(running, "with_memory")
+    spy(sweep, "read_query_edges")
+    case = TinyCase.write(tmp_path)
+
+    for name, keys in {"limited": ["max_memory=30GB"], "free": []}.items():
+        keys = ["candidates=all", *keys]
+        evaluate(str(case.config), overrides=keys, output=tmp_path / name, workers=1, device="cpu")
+
+    assert calls == ["load_compiled", "with_memory", "read_query_edges", "read_query_edges"]
 
 
 @pytest.mark.parametrize("precision", ["exact", "float32", "float64"])
@@ -187,7 +237,7 @@ def test_workers_share_the_work_and_other_programs_widen_the_range(tmp_path: Pat
     case = TinyCase.write(tmp_path)
     inputs = open_inputs(load_config(case.config))
     protocol = make_protocol(inputs)
-    plan = evolve(plan_of(inputs, protocol, CPU, 1, 2, num_local=1), num_queries=0, read_bytes=0)
+    plan = evolve(plan_of(inputs, protocol, CPU, 1, 2), num_queries=0, read_bytes=0)
 
     def estimate(num_workers: int, seconds: float) -> TimeEstimate:
         speed = Speed(seconds, cpu_seconds=100.0, own_seconds=50.0)
