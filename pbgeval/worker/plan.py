@@ -16,6 +16,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
+from pbgeval.cluster.resources import num_cores
 from pbgeval.errors import EvalError
 from pbgeval.inputs.dispatch import num_loads
 from pbgeval.inputs.memory_check import (
@@ -46,7 +47,10 @@ from pbgeval.worker.record import Record
 MEASURED_SECONDS = 0.5  # at most
 MEASURED_SHARE = 0.01  # of a run, at most, where the run itself is planned
 SECONDS_OF_SMALL_RUNS = 3.0  # which measure nothing
-TERMS_PER_SECOND = {"cpu": 2e10, "cuda": 2e12}  # of a core or a GPU; it decides only whether and how long to measure
+# Of a core or a GPU; beside terms, lists are drawn, queries counted and saved. They decide only whether and how long to
+# measure.
+TERMS_PER_SECOND = {"cpu": 2e10, "cuda": 2e12}
+SECONDS_PER_QUERY = {"cpu": 1.5e-6, "cuda": 0.2e-6}
 FIRST_EDGES = 256  # of a trial, or more: enough that loops are compiled, as for the run
 FIRST_CELLS = 1 << 19
 STEP = 4  # times as many edges in the next trial
@@ -162,6 +166,7 @@ def plan_of(
     device: torch.device,
     num_workers: int,
     num_threads: int,
+    num_local: int,
 ) -> RunPlan:
     """Return what headers tell, without memory and a measurement.
 
@@ -171,20 +176,25 @@ def plan_of(
         device: of each worker.
         num_workers: of all hosts.
         num_threads: of each worker.
+        num_local: workers of this host, which share its cores.
     """
     num_edges = first_edges(inputs)
     bound = "at most " if inputs.restrictions.drops_edges else ""
     bound = "at least " if inputs.config.target_error is not None else bound
     load = Workload.from_headers(inputs, protocol)
     widest = max(inputs.config.dimension_of(name) for name in inputs.config.used_entity_types)
-    speed = TERMS_PER_SECOND["cuda" if device.type == "cuda" else "cpu"] * num_workers * num_threads
+    num_queries = num_edges * len(protocol.sides)
+    kind = "cuda" if device.type == "cuda" else "cpu"
+    seconds = load.num_cells * widest / TERMS_PER_SECOND[kind] + num_queries * SECONDS_PER_QUERY[kind]
+    seconds += CPU_SECONDS_PER_KNOWN_EDGE * num_known_edges(inputs) * protocol.filtered
+    cores = min(num_threads, num_cores() / num_local)
     return RunPlan(
         num_edges,
-        num_edges * len(protocol.sides),
+        num_queries,
         (load.fewest, load.most),
         bound,
         num_workers,
-        load.num_cells * widest / speed,
+        seconds / (num_workers * cores),
         has_sampled_lists=CandidatePolicy.SAMPLED.value in inputs.candidates,
         leaves_out_known=protocol.filtered,
     )

@@ -281,7 +281,7 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
     work, team = context.work, context.team
     speed, num_threads = None, torch.get_num_threads()
     with context.collectively():
-        plan = plan_of(work.inputs, work.protocol, context.device, team.size, num_threads)
+        plan = plan_of(work.inputs, work.protocol, context.device, team.size, num_threads, team.local_size)
         if work.observer.wants_estimates and not plan.is_small and not context.journal.journal.entries():
             speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
     found = team.gather_objects(Measurement(speed, resident_bytes()))
@@ -314,7 +314,7 @@ def plan_alone(
     with threads_put_back():
         use_threads(num_workers)
         chosen, num_threads = choose_device(device, local_rank=0), torch.get_num_threads()
-        plan = plan_of(inputs, protocol, chosen, num_workers, num_threads)
+        plan = plan_of(inputs, protocol, chosen, num_workers, num_threads, num_workers)
     arguments = inputs, protocol, device, observer
     if plan.is_small or not can_measure(inputs):
         found = [Measurement(None, resident_bytes())]

@@ -237,7 +237,7 @@ def test_workers_share_the_work_and_other_programs_widen_the_range(tmp_path: Pat
     case = TinyCase.write(tmp_path)
     inputs = open_inputs(load_config(case.config))
     protocol = make_protocol(inputs)
-    plan = evolve(plan_of(inputs, protocol, CPU, 1, 2), num_queries=0, read_bytes=0)
+    plan = evolve(plan_of(inputs, protocol, CPU, 1, 2, 1), num_queries=0, read_bytes=0)
 
     def estimate(num_workers: int, seconds: float) -> TimeEstimate:
         speed = Speed(seconds, cpu_seconds=100.0, own_seconds=50.0)
@@ -276,6 +276,36 @@ def test_the_start_of_a_command_is_told_where_it_takes_long(starting: float, con
 
     assert dict(plan.facts)["time"] == told
     assert " to start" not in dict(evolve(plan, estimate=None).facts)["time"]
+
+
+@pytest.mark.parametrize(
+    ("num_edges", "num_known", "num_workers", "cores", "is_small"),
+    [
+        (3_000_000, 0, 4, 2, False),  # 27 s on two busy cores
+        (3_000_000, 0, 4, 16, True),
+        (100_000, 0, 1, 2, True),
+        (100_000, 20_000_000, 1, 2, False),
+        (3_000_000, 0, 1, 1, False),
+    ],
+)
+def test_many_queries_or_known_edges_are_no_small_run_however_short_their_lists(
+    num_edges: int,
+    num_known: int,
+    num_workers: int,
+    cores: int,
+    is_small: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "first_edges", lambda _: num_edges)
+    monkeypatch.setattr(planning, "num_known_edges", lambda _: num_known)
+    monkeypatch.setattr(planning, "num_cores", lambda: cores)
+    config = load_config(TinyCase.write(tmp_path).config, [f"filter_paths={tmp_path}/edges"])
+    inputs = open_inputs(config)
+
+    plan = plan_of(inputs, make_protocol(inputs), CPU, num_workers, max(cores // num_workers, 1), num_workers)
+
+    assert plan.is_small == is_small
 
 
 def test_cells_are_those_of_all_buckets_and_sides(tmp_path: Path) -> None:
