@@ -39,7 +39,7 @@ def _announcer() -> _Announcer:
 
 @contextmanager
 def announced_compiling(say: Callable[[str], None]) -> Iterator[None]:
-    """Call `say` before a loop is compiled that no earlier process has compiled."""
+    """Call `say` once, before the first loop is compiled that no earlier process has compiled."""
     announcer = _announcer()
     before, announcer.say = announcer.say, say
     try:
@@ -90,9 +90,10 @@ class CompiledLoop:
             compiled = _compile(self.loop, may_reorder=self.may_reorder, cache=True)
             line = self.loop.__code__.co_firstlineno
             kept = Path(compiled.stats.cache_path).glob(f"*.{self.loop.__name__}-{line}.*.nbi")
-            say = _announcer().say
-            if say is not None and not any(kept):
-                say("compiling loops, about 10 s, only the first time on this machine")
+            announcer = _announcer()
+            if announcer.say is not None and not any(kept):
+                announcer.say("compiling loops, some 10 s each, only once for such settings on this machine")
+                announcer.say = None  # once for all loops of a run
             return compiled
         except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process
             return _compile(self.loop, may_reorder=self.may_reorder)
