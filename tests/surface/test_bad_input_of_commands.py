@@ -136,13 +136,23 @@ BY_NAME = [
     ),
     *(
         fault(
-            f"{{root}}/names/{name}: no such file; edges by name need …: set dictionary_path to their folder",
+            f"{{root}}/names{message}",
             copy("entity", "names"),
             remove(f"names/{name}"),
             p="dictionary_path=names",
             world=NAMED,
         )
-        for name in ("dynamic_rel_names.json", "entity_names_user_0.json")
+        for name, message in (
+            (
+                "dynamic_rel_names.json",
+                ": expected the names of all 5 relations in relations.tsv, …or dynamic_rel_names.json, found none; "
+                "set dictionary_path (in Python, evaluate_files: labels) to their folder",
+            ),
+            (
+                "entity_names_user_0.json",
+                "/entity_names_user_0.json: no such file; edges by name need …: set dictionary_path to their folder",
+            ),
+        )
     ),
     fault(
         "{root}/names: names of 9, 9 entities of type user (by partition), but the checkpoint has 9, 8 vectors; set "
