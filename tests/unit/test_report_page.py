@@ -341,7 +341,7 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
     errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
     assert [row[3] for row in passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]
     curves = Curves("mrr", (evolve(rows[0], training=0.75),), {})
-    assert "Generalization: training − after" in page_of_training(curves).text
+    assert "Train−held out: training − after" in page_of_training(curves).text
     paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]
     assert sum(path.count("M") for path in paths) == 9, "before, after, gap in two pieces each, no gap, two buckets"
     assert all(re.fullmatch(r"M[\d.]+,[\d.]+( [LM][\d.]+,[\d.]+)*", each) for each in paths)
