@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 
 from pbgeval.ranking import auc_sampling, cpu_counting, cpu_lists
+from pbgeval.scoring.blas import find_sgemm
 from tests import exact_reference
 from tests.kit.graphs import (
     COMPARATORS,
@@ -188,4 +189,4 @@ def test_no_query_that_a_loop_counts_is_ranked_wrongly(
     ):
         assert num_counted(graph_of(MODELS.index((comparator, False, operator)), rows), policy) == 2 * NUM_EDGES
 
-    assert called.call_count
+    assert called.call_count or find_sgemm() is None, "a torch on MKL has a product that loops can call"
