@@ -51,12 +51,17 @@ def confusion_counts(positive_K: np.ndarray, negative_K: np.ndarray) -> tuple[Co
     num_above = 0
     if positive_K.any():
         # As much is predicted as is positive where FP >= FN, but for what sums of weights are rounded by.
-        missing_K = positive_K.sum() - np.cumsum(positive_K + negative_K)
-        rounding = 0 if missing_K.dtype.kind == "i" else _ROUNDING * (positive_K.sum() + negative_K.sum())
+        missing_K = _total(positive_K) - np.cumsum(positive_K + negative_K)
+        rounding = 0 if missing_K.dtype.kind == "i" else _ROUNDING * (_total(positive_K) + _total(negative_K))
         num_above = int(np.argmax(missing_K <= rounding)) + 1
-    tp, fn = (part.sum().item() for part in np.split(positive_K, [num_above]))
-    fp, tn = (part.sum().item() for part in np.split(negative_K, [num_above]))
+    tp, fn = map(_total, np.split(positive_K, [num_above]))
+    fp, tn = map(_total, np.split(negative_K, [num_above]))
     return tp, fp, fn, tn
+
+
+def _total(of_K: np.ndarray) -> Count:
+    """Return the number of scores, or the sum of their weights with the same bits everywhere."""
+    return int(of_K.sum()) if of_K.dtype.kind == "i" else float_sum(of_K)
 
 
 def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, float | None]:
@@ -180,7 +185,7 @@ def _precision_recall(positive_K: np.ndarray, negative_K: np.ndarray) -> dict[st
     """
     if not positive_K.any():
         return dict.fromkeys(("average_precision_score", "area_under_the_precision_recall_curve"))
-    total = positive_K.sum()
+    total = _total(positive_K)
     above_K = np.cumsum(positive_K)
     precision_K = above_K / (above_K + np.cumsum(negative_K))
     return {
@@ -199,7 +204,7 @@ def _best_informedness(positive_K: np.ndarray, negative_K: np.ndarray) -> float 
     """
     if not (positive_K.any() and negative_K.any()):
         return None
-    informedness_K = np.cumsum(positive_K) / positive_K.sum() - np.cumsum(negative_K) / negative_K.sum()
+    informedness_K = np.cumsum(positive_K) / _total(positive_K) - np.cumsum(negative_K) / _total(negative_K)
     return max(0.0, float(informedness_K.max()))
 
 
