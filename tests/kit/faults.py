@@ -219,10 +219,12 @@ def write(root: Path, path: str, content: str | bytes) -> None:
 REMOVED = "(removed)"  # in place of a value
 
 
-def set_at(document: Any, path: str, value: object) -> None:
-    """Set or remove what stands at a path such as `relations.1.weight`."""
-    *parts, last = [int(part) if part.isdigit() else part for part in path.split(".")]
-    for part in parts:
+def set_at(document: Any, path: str | Sequence[Any], value: object) -> None:
+    """Set or remove what stands at a path such as `relations.1.weight`, or at its keys and indices."""
+    if isinstance(path, str):
+        path = [int(part) if part.isdigit() else part for part in path.split(".")]
+    *outer, last = path
+    for part in outer:
         document = document[part]
     if value == REMOVED:
         del document[last]

@@ -22,12 +22,13 @@ from pbgeval.storage.json_files import MAX_DEPTH, parse_json
 from pbgeval.storage.objects import read_object_folder
 from tests.examples import among
 from tests.kit.commands import run_main
+from tests.kit.faults import REMOVED, set_at
 from tests.kit.outputs import every_output
 from tests.kit.reports import make_incomplete
 
 # Values that stand in the place of another; texts in <> are written without quotes
-ABSENT, INFINITE, HUGE = "<absent>", "<1e400>", "<1" + "0" * 400 + ">"
-VALUES = (0, -1, "text", None, [], {}, True, INFINITE, HUGE, ABSENT)
+INFINITE, HUGE = "<1e400>", "<1" + "0" * 400 + ">"
+VALUES = (0, -1, "text", None, [], {}, True, INFINITE, HUGE, REMOVED)
 ROWS_KEPT = 4
 FIGURES_KEPT = 4  # of a mapping by metric: all of its figures are read alike
 
@@ -102,14 +103,7 @@ def some_of(values: Sequence[Any], at: int) -> Sequence[Any]:
 def edited(document: Any, place: tuple[Any, ...], value: object) -> str:
     """Return the text of a document with another value in a place."""
     root = {"": copy.deepcopy(document)}
-    at: Any = root
-    *outer, last = ("", *place)
-    for key in outer:
-        at = at[key]
-    if value == ABSENT:
-        del at[last]
-    else:
-        at[last] = value
+    set_at(root, ("", *place), value)
     text = json.dumps(root.get(""))
     return text.replace(f'"{INFINITE}"', INFINITE[1:-1]).replace(f'"{HUGE}"', HUGE[1:-1])
 
