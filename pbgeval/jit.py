@@ -92,7 +92,9 @@ class CompiledLoop:
             kept = Path(compiled.stats.cache_path).glob(f"*.{self.loop.__name__}-{line}.*.nbi")
             announcer = _announcer()
             if announcer.say is not None and not any(kept):
-                announcer.say("compiling loops, some 10 s each, only once for such settings on this machine")
+                announcer.say(
+                    "compiling loops, about 10 s each; later runs with such settings on this machine skip this"
+                )
                 announcer.say = None  # once for all loops of a run
             return compiled
         except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process

@@ -386,7 +386,8 @@ def _called(score: Callable[..., T], what: str, *arguments: Any, takes_less: str
         score: the function.
         what: it is asked for.
         arguments: of the function.
-        takes_less: memory: how much is asked for, and the option that lowers it; empty: the caller's caller knows.
+        takes_less: what a message about a lack of memory says: how much was asked for, and which option lowers that;
+            empty: no option does.
 
     Raises:
         ScorerError: the function failed.

@@ -28,6 +28,6 @@ def test_only_the_first_process_says_that_it_compiles_and_once_for_all_loops(tmp
     runs = [run_program(sys.executable, "-c", PROGRAM, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
 
     assert runs == [
-        "1;None;compiling loops, some 10 s each, only once for such settings on this machine\n",
+        "1;None;compiling loops, about 10 s each; later runs with such settings on this machine skip this\n",
         "0;None\n",
     ]
