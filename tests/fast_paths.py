@@ -141,7 +141,7 @@ def leave_as_it_is(_: pytest.MonkeyPatch) -> None:
 
 
 PATHS: Mapping[str, FastPath] = {
-    "compiled": by_loops(cpu_loops.count_rows, cpu_loops.list_between),
+    "compiled": by_loops(cpu_loops.count_rows),
     "blocks": by_loops(cpu_loops.count_block, cpu_loops.multiply),
     "lists": by_loops(cpu_loops.count_gathered),
     "exact_lists": by_loops(cpu_loops.count_gathered_exactly),

@@ -22,7 +22,7 @@ from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import PreparedRows
 from pbgeval.scoring.scorer import EdgeScorer
-from pbgeval.scoring.true_scores import DuplicateRows, ExactTrue, TrueScores, row_hashes
+from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.transfers import sent, sent_together
 
@@ -118,11 +118,6 @@ class CandidateRows:
         """The rows as a GPU's kernels of exact ranks read them."""
         assert self.exact_comparator is not None, "the caller has checked"
         return device_exact.ExactRows.from_prepared(self.exact_comparator, self.rows_BCD, of_queries=False)
-
-    @cached_property
-    def duplicates(self) -> DuplicateRows:
-        """The rows of one grid by their hashes."""
-        return DuplicateRows.from_rows(self.rows_BCD[0])
 
     @cached_property
     def columns(self) -> device_scores.Columns:

@@ -23,9 +23,7 @@ def no_cells(device: torch.device | str) -> CellIndex:
 
 
 NO_CELLS = no_cells("cpu")
-MAX_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
 EXPANDED_AT_A_TIME = 1 << 23  # known answers, for each query that has them; changes no number
-FEW_COMPARISONS = 1 << 16
 
 
 def count(
@@ -52,8 +50,6 @@ def count(
             true entity may be among them. None: nothing is filtered.
     """
     num_queries, num_candidates, device = high_Q.numel(), scores_KC.shape[1], scores_KC.device
-    if num_candidates > MAX_CANDIDATES:
-        raise ValueError(f"a block of {num_candidates} candidates: float32 counts are exact up to 2^24")
     low_Q, may_hold_own = high_Q if low_Q is None else low_Q, own_Q is not None and num_candidates > 0
     row_Q = torch.arange(num_queries, device=device) if row_Q is None else row_Q
     own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
@@ -81,19 +77,14 @@ def _count_own(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor, 
 
 
 def _compare(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how many scores of each query's row are better, and how many tie.
-
-    Comparisons are written as floats and summed: reducing booleans would cost six times as much.
-    """
+    """Return how many scores of each query's row are better, and how many tie."""
     better_Q, at_least_Q = torch.empty_like(row_Q), torch.empty_like(row_Q)
     step = max(sizes_on(scores_KC.device).compared_cells // max(scores_KC.shape[1], 1), 1)
     for start in range(0, row_Q.numel(), step):
         part = slice(start, start + step)
         scores_QC = scores_KC.index_select(0, row_Q[part])
-        compared_QC = torch.empty(scores_QC.shape, dtype=torch.float32, device=scores_KC.device)
-        for compare, limit_Q, number_Q in ((torch.gt, high_Q, better_Q), (torch.ge, low_Q, at_least_Q)):
-            compare(scores_QC, limit_Q[part].unsqueeze(1), out=compared_QC)
-            number_Q[part] = compared_QC.sum(1).long()
+        better_Q[part] = (scores_QC > high_Q[part].unsqueeze(1)).sum(1)
+        at_least_Q[part] = (scores_QC >= low_Q[part].unsqueeze(1)).sum(1)
     return better_Q, at_least_Q - better_Q
 
 
@@ -179,7 +170,4 @@ def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_co
     """Tell of each (query, column) whether it is among some cells, bool; None: there are none."""
     if cells is None:
         return torch.zeros_like(query_P, dtype=torch.bool)
-    codes, code_P = cells[0] * num_columns + cells[1], query_P * num_columns + column_P
-    if codes.numel() * code_P.numel() <= FEW_COMPARISONS:  # a sort's calls would take longer
-        return (code_P.unsqueeze(1) == codes).any(1)
-    return torch.isin(code_P, codes)
+    return torch.isin(query_P * num_columns + column_P, cells[0] * num_columns + cells[1])

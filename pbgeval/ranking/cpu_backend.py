@@ -12,7 +12,6 @@ from pbgeval.notation import Side
 from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.counting import CellIndex
 from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, slow_exact_lists
 from pbgeval.ranking.cpu_loops import (
     COLUMNS_AT_A_TIME,
@@ -20,7 +19,6 @@ from pbgeval.ranking.cpu_loops import (
     count_gathered,
     count_gathered_exactly,
     count_rows,
-    list_between,
 )
 from pbgeval.ranking.exact import limits
 from pbgeval.ranking.torch_backend import TorchBackend
@@ -89,7 +87,6 @@ class CpuBackend(TorchBackend):
             *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
         ]
         parameters = [value for by_name in scorer.parameters.values() for value in by_name.values()]
-        lengths = [lists.num_candidates(side) for side in lists.hidden]
         loop, is_exact, num_cells = count_gathered, exact is not None, lists.num_cells
         if exact is None:
             can_score = comparator.name == "dot" and not comparator.bias and scorer.operator in OPERATORS
@@ -102,7 +99,6 @@ class CpuBackend(TorchBackend):
             can_score
             and (not self.keeps_scores or (is_exact and lists.names_scores and num_cells <= MAX_CELLS_READ))
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
-            and max(lengths) <= counting.MAX_CANDIDATES
             and not any(table.featurized for table in tables)
             and all(x.dtype is torch.float32 for x in tensors)
             and all(x.dtype is self.dtype for x in parameters)
@@ -137,18 +133,6 @@ class CpuBackend(TorchBackend):
                 scores_KC, limits_and_own, block.queries.row_Q, block.excluded, block.known
             )
         return super().count_scores(block, scores_KC, high_Q, low_Q)
-
-    def cells_between(
-        self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts
-    ) -> CellIndex:
-        query_N = counts.raw.tied_Q.nonzero().squeeze(1)
-        is_by_row = scores_KC.stride(1) == 1 or scores_KC.shape[1] <= 1
-        if not (is_by_row and list_between.is_worth_compiling(query_N.numel() * scores_KC.shape[1], JIT_MIN_CELLS)):
-            return super().cells_between(block, scores_KC, high_Q, low_Q, counts)
-        # What ties, the true entities and what is excluded: nothing else lies between the limits.
-        num_excluded = 0 if block.excluded is None else block.excluded[0].numel()
-        max_cells = int(counts.raw.tied_Q.sum()) + query_N.numel() + num_excluded
-        return cpu_counting.cells_between(scores_KC, block.queries.row_Q, (high_Q, low_Q), query_N, max_cells)
 
     def _count_products(self, block: Block) -> Counted:
         queries, true = block.queries, block.queries.true

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pbgeval.jit import is_installed
 from pbgeval.ranking.counting import CellIndex
-from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME, count_block, count_rows, list_between, multiply
+from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME, count_block, count_rows, multiply
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_in_chunks, padded_rows, product
 from pbgeval.stats.ranks import QueryCounts
@@ -211,10 +211,13 @@ def count_scores(
 ) -> QueryCounts:
     """Count a block; `queries` are high_Q, low_Q and own_Q."""
     num_rows, num_columns = scores_KC.shape
+    length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
     counts_6Q = np.zeros((6, row_Q.numel()), np.int64)
     known_start_K, known_P = by_row(known, num_rows, num_columns)
     count_rows(
-        *_block_in_memory(scores_KC),
+        scores_KC.as_strided((length,), (1,)).numpy(),  # from the first to the last score
+        scores_KC.stride(0),
+        num_columns,
         row_Q.contiguous().numpy(),
         tuple(of_query.contiguous().numpy() for of_query in queries),
         by_row(excluded, row_Q.numel(), num_columns),
@@ -222,37 +225,6 @@ def count_scores(
         counts_6Q,
     )
     return QueryCounts.of_rows(torch.from_numpy(counts_6Q))
-
-
-def cells_between(
-    scores_KC: Tensor, row_Q: Tensor, limits: tuple[Tensor, Tensor], query_N: Tensor, max_cells: int
-) -> CellIndex:
-    """Return (query, column) of the cells of some queries whose scores lie between the limits of their query.
-
-    Args:
-        scores_KC: of a block.
-        row_Q: the row of each query.
-        limits: of each query, the higher and the lower one; a score that is a limit lies between them.
-        query_N: the queries to look at.
-        max_cells: at least so many as there are.
-    """
-    cells = np.empty((2, max_cells), np.int64)
-    number = list_between(
-        *_block_in_memory(scores_KC),
-        row_Q.contiguous().numpy(),
-        tuple(of_query.contiguous().numpy() for of_query in limits),
-        query_N.contiguous().numpy(),
-        (cells[0], cells[1]),
-    )
-    query_P, column_P = torch.from_numpy(cells[:, :number])
-    return query_P, column_P
-
-
-def _block_in_memory(scores_KC: Tensor) -> tuple[np.ndarray, int, int]:
-    """Return the memory of a block, from its first to its last score, the stride of its rows, and their length."""
-    num_rows, num_columns = scores_KC.shape
-    length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
-    return scores_KC.as_strided((length,), (1,)).numpy(), scores_KC.stride(0), num_columns
 
 
 def by_row(cells: CellIndex | None, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray]:

@@ -166,37 +166,6 @@ def count_rows(
         )  # fmt: skip
 
 
-@CompiledLoop
-def list_between(
-    flat: Compiled,
-    stride: Compiled,
-    num_columns: Compiled,
-    row_Q: Compiled,
-    limits: Compiled,
-    query_N: Compiled,
-    cells: Compiled,
-) -> Compiled:
-    """List the cells of some queries whose scores lie between limits, these included; return how many there are.
-
-    `cells` has room for the query and the column of each; `cpu_counting.cells_between` says what the others are.
-    """
-    high_Q, low_Q = limits
-    query_P, column_P = cells
-    number = 0
-    for query in query_N:
-        high, low = high_Q[query], low_Q[query]
-        scores_C = flat[row_Q[query] * stride : row_Q[query] * stride + num_columns]
-        for start in range(0, num_columns, COLUMNS_LOOKED_AT):
-            stop = min(start + COLUMNS_LOOKED_AT, num_columns)
-            if not compare(scores_C[start:stop], high, low)[1]:
-                continue
-            for column in range(start, stop):
-                if low <= scores_C[column] <= high:
-                    query_P[number], column_P[number] = query, column
-                    number += 1
-    return number
-
-
 # Blocks of queries and candidates -> counts.
 
 

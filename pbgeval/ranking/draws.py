@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from decimal import Decimal, localcontext
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -26,8 +25,6 @@ WORDS_PER_COUNTER = 4  # Philox 4x64
 COUNTERS_PER_PROGRAM, WORDS_PER_PROGRAM = 256, 1024  # of a GPU
 _LOW_32 = 0xFFFFFFFF
 HOST = torch.device("cpu")
-FEW_WORDS = 1 << 12  # that numpy maps to a range in less time than torch takes for the calls
-Words = TypeVar("Words", Tensor, np.ndarray)
 
 
 @frozen
@@ -100,12 +97,6 @@ def uniform_below(words: Tensor, size: int) -> Tensor:
     """
     if device_scores.takes(words.device):
         return scaled_by_kernel(words, size)
-    if words.device.type == "cpu" and words.numel() <= FEW_WORDS:
-        return torch.from_numpy(_scaled(words.numpy(), size))
-    return _scaled(words, size)
-
-
-def _scaled(words: Words, size: int) -> Words:
     high, low = _high_half(words), words & _LOW_32
     size_high, size_low = size >> 32, size & _LOW_32
     middle = high * size_low
@@ -116,8 +107,8 @@ def _scaled(words: Words, size: int) -> Words:
     return product
 
 
-def _high_half(words: Words) -> Words:
-    """Return the upper 32 bits of words, in an array of its own."""
+def _high_half(words: Tensor) -> Tensor:
+    """Return the upper 32 bits of words, in a tensor of its own."""
     high = words >> 32
     high &= _LOW_32
     return high

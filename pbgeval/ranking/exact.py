@@ -11,10 +11,9 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from attrs import define, field
 from torch import Tensor
 
-from pbgeval.ranking.block import Block, CandidateRows, QueryRows
+from pbgeval.ranking.block import Block, QueryRows
 from pbgeval.ranking.counting import CellIndex, are_among, count_compared
 from pbgeval.scoring import device_pairs
 from pbgeval.scoring.block_sizes import sizes_on
@@ -181,25 +180,20 @@ def that_compete(block: Block, cells: CellIndex) -> CellIndex:
     return query_P[competes_P], column_P[competes_P]
 
 
-def decided(
-    queries: QueryRows, candidates: CandidateRows, counts: QueryCounts, cells: CellIndex, known: CellIndex | None
-) -> QueryCounts:
+def decided(block: Block, counts: QueryCounts, cells: CellIndex) -> QueryCounts:
     """Decide the cells that error bounds leave open, and return the exact counts.
 
     Args:
-        queries: the queries of the counts.
-        candidates: their candidates.
+        block: what was counted.
         counts: counts in which open cells are tied.
         cells: (query, column) of the open cells.
-        known: (row, column) of the known answers, on the device; None: no filter.
     """
     query_P, column_P = cells
     if not query_P.numel():
         return counts
-    row_P = queries.row_on_device_Q[query_P]
-    known_P = are_among(row_P, column_P, known, candidates.num_columns)
-    signs_P = signs_of(queries, candidates.rows_BCD, query_P, column_P)
-    return with_signs(counts, query_P, signs_P, known_P)
+    row_P = block.queries.row_on_device_Q[query_P]
+    known_P = are_among(row_P, column_P, block.known_on_device, block.num_columns)
+    return with_signs(counts, query_P, signs_of(block.queries, block.candidates.rows_BCD, *cells), known_P)
 
 
 def with_signs(
@@ -219,47 +213,3 @@ def with_signs(
     if in_time_P is None or counts.in_time is None:
         return QueryCounts(raw, known, counts.in_time)
     return QueryCounts(raw, known, _with_decisions(counts.in_time, query_P[in_time_P], signs_P[in_time_P]))
-
-
-@define(eq=False)
-class UndecidedCells:
-    """The open cells of blocks that share queries and have different columns, to be decided together."""
-
-    queries: QueryRows
-    candidates: CandidateRows  # of all blocks
-    _counts: list[QueryCounts] = field(factory=list, init=False)  # open cells count as tied
-    _cells: list[CellIndex] = field(factory=list, init=False)
-    _known: list[CellIndex] = field(factory=list, init=False)
-
-    @property
-    def has_cells(self) -> bool:
-        """Whether there are blocks that are not decided yet."""
-        return bool(self._cells)
-
-    def add(self, counts: QueryCounts, cells: CellIndex, known: CellIndex | None, first_column: int) -> QueryCounts:
-        """Add a block that begins with a column; once many cells are open, decide and return all counts so far."""
-        self._counts.append(counts)
-        for listed, new in ((self._cells, cells), *([] if known is None else [(self._known, known)])):
-            listed.append((new[0], new[1] + first_column))
-        num_open = sum(query_P.numel() for query_P, _ in self._cells)
-        is_full = num_open >= sizes_on(self.candidates.rows_BCD.device).decided_pairs
-        return self.decide() if is_full else self._zero_counts()
-
-    def decide(self) -> QueryCounts:
-        """Decide the blocks added since the last decision, and return their counts."""
-        counts = sum(self._counts, start=self._zero_counts())
-        if self._cells:
-            cells, known = (
-                None
-                if not listed
-                else (torch.cat([rows for rows, _ in listed]), torch.cat([columns for _, columns in listed]))
-                for listed in (self._cells, self._known)
-            )
-            assert cells is not None, "there are blocks"
-            counts = decided(self.queries, self.candidates, counts, cells, known)
-        for listed in (self._counts, self._cells, self._known):
-            listed.clear()
-        return counts
-
-    def _zero_counts(self) -> QueryCounts:
-        return QueryCounts.unfiltered(RankCounts.zero(self.queries.num_queries, self.candidates.rows_BCD.device))

@@ -29,7 +29,7 @@ from pbgeval.ranking.counting import (
     joined,
     own_cells,
 )
-from pbgeval.ranking.exact import UndecidedCells
+from pbgeval.ranking.exact import decided
 from pbgeval.ranking.groups import refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, positions
 from pbgeval.ranking.pooled_scores import PooledScores
@@ -173,25 +173,21 @@ def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> Query
     # Column of each true entity; far below zero if it is not in the range.
     own_Q = torch.from_numpy(positions(work.entity_ids_C, state.queries.true_Q[block.first : block.stop]))
     found = []
-    undecided = None if state.exact_comparator is None else UndecidedCells(queries, work.candidates)
+    is_exact = state.exact_comparator is not None
     for run in runs:
         query, is_known_P, sampled = work.sampled_in(run, block)
         query_in_time, in_time = work.in_time_in(run, block)
         read = joined(sampled, in_time)
         # Exact ranks have values, which no count reads: a block may be counted in halves.
-        request = work.block(queries, block, own_Q, run, read if undecided is None else None)
+        request = work.block(queries, block, own_Q, run, None if is_exact else read)
         try:
-            for first, part, counted in _parts(state.backend, request):
+            for part, counted in _parts(state.backend, request):
                 assert counted.open is not None, "parts are small enough"
-                if undecided is None or not counted.open[0].numel():
-                    found.append(counted.counts)
-                else:
-                    first_column = run * work.width + first
-                    found.append(undecided.add(counted.counts, counted.open, part.known_on_device, first_column))
+                found.append(decided(part, counted.counts, counted.open))
         except NotANumberError as error:
             first_query = int(np.searchsorted(state.queries.key_Q, block.first_key + error.row))
             raise state.nan_score(first_query, int(work.entity_ids(run)[error.column])) from error
-        read_P = counted.read_P if undecided is None else state.backend.values(evolve(request, read=read))
+        read_P = state.backend.values(evolve(request, read=read)) if is_exact else counted.read_P
         if query.size:
             home.bring(partial(state.add_scores, query, is_known_P), read_P[: query.size])
         if query_in_time.numel():
@@ -201,8 +197,6 @@ def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> Query
                 home.bring(partial(state.add_in_time, block), torch.stack(in_time_counts.columns))
         if counted.scores_KC is not None:
             _hand_over(work, block, run, request, counted.scores_KC, counted.true_Q)
-    if undecided is not None and undecided.has_cells:
-        found.append(undecided.decide())
     if work.answers_in_time is not None and state.in_time_Q is not None:  # a GPU's tasks are of all runs
         key_Q = torch.from_numpy(state.in_time_Q[block.first : block.stop])
         counts_3Q = state.backend.count_answers(queries, work.candidates, own_Q, work.answers_in_time, key_Q)
@@ -210,15 +204,15 @@ def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> Query
     return reduce(add, found)
 
 
-def _parts(backend: Backend, block: Block, first: int = 0) -> Iterator[tuple[int, Block, Counted]]:
-    """Count a block, or its halves if it has too many open cells to list; yield (first column, block, counts)."""
+def _parts(backend: Backend, block: Block) -> Iterator[tuple[Block, Counted]]:
+    """Count a block, or its halves if it has too many open cells to list; yield what was counted, and the counts."""
     counted = backend.count(block)
     if counted.open is not None:
-        yield first, block, counted
+        yield block, counted
         return
     middle = block.num_columns // 2
-    for start, stop in ((0, middle), (middle, block.num_columns)):
-        yield from _parts(backend, block.between(start, stop), first + start)
+    for columns in ((0, middle), (middle, block.num_columns)):
+        yield from _parts(backend, block.between(*columns))
 
 
 def _hand_over(work: RangeWork, block: QueryBlock, run: int, counted: Block, scores_KC: Tensor, true_Q: Tensor) -> None:

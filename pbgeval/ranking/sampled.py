@@ -96,9 +96,7 @@ def _answers_in_lists(
 # True entities and lists of candidates -> the cells where a candidate is the true entity again.
 #
 # Copies are excluded by entity id. Sorting each list finds them in almost linear time. Comparing every candidate with
-# every true entity of a chunk would cost a CPU as much as scoring them if lists are long; it is for small blocks.
-
-FEW_COMPARISONS = 1 << 12
+# every true entity of a chunk would cost as much as scoring them if lists are long.
 
 
 def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> CellIndex:
@@ -113,12 +111,6 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> Cel
             reported), else 0.
     """
     num_queries = true_BQ.shape[1]
-    if true_BQ.numel() * candidate_BC.shape[1] <= FEW_COMPARISONS:  # the calls below take longer
-        is_copy_BQC = candidate_BC.numpy()[:, None] == true_BQ.numpy()[:, :, None]
-        if num_batch:
-            is_copy_BQC[:, np.arange(num_queries), np.arange(num_queries)] = False
-        query, candidate = np.divmod(np.flatnonzero(is_copy_BQC), candidate_BC.shape[1])
-        return torch.from_numpy(query), torch.from_numpy(candidate)
     entries_BC = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
 
     # Find the entries whose value repeats in their chunk, by chunk and value. The low bits hold an entry's position.

@@ -79,7 +79,7 @@ class TorchBackend:
     def prepare(self, runs: Sequence[CandidateRows]) -> None:
         """Compute what many blocks need from these candidates, while they are in cache."""
         for run in runs if self.exact_comparator is None else ():
-            _ = run.ends, run.duplicates
+            _ = run.ends, run.hash_C
 
     def pairs(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the score (P,) of each prepared query with its own candidate: the bits of `Counted.read_P`."""
@@ -160,20 +160,6 @@ class TorchBackend:
             known=block.known_on_device,
         )
 
-    def cells_between(
-        self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts
-    ) -> CellIndex:
-        """Return (query, column) of the cells of a block between limits, ends included, whether or not they compete.
-
-        Args:
-            block: of the scores.
-            scores_KC: of all cells.
-            high_Q: the higher limit of each query.
-            low_Q: the lower one.
-            counts: those of `count_scores`; a query without ties has no such cell that competes.
-        """
-        return cells_between(block, scores_KC, high_Q, low_Q, counts)
-
     def compare(
         self, queries: QueryRows, query_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -238,28 +224,29 @@ class TorchBackend:
         """
         kernel_Q, true_Q, num_queries = true.kernel_Q, true.score_Q, block.queries.num_queries
         none = QueryCounts.unfiltered(RankCounts.zero(num_queries, self.device))
-        differs_Q = (kernel_Q != true_Q).cpu()
-        if not differs_Q.any():  # as on most machines: there is nothing to correct
+        differs_Q = kernel_Q != true_Q
+        if not bool(differs_Q.any()):  # as on most machines: there is nothing to correct
             return none
-        own_Q = block.own_Q.where(block.own_Q < block.num_columns, -1)
-        found = block.candidates.duplicates.find(true.hash_Q.cpu().numpy(), own_Q.numpy())
-        query_P, column_P = map(torch.from_numpy, found)
-        query_P, column_P = query_P[differs_Q[query_P]], column_P[differs_Q[query_P]]
+        hash_C = block.candidates.hash_C
+        column_N = torch.isin(hash_C, true.hash_Q[differs_Q]).nonzero().squeeze(1)
+        is_duplicate_QN = true.hash_Q.unsqueeze(1) == hash_C[column_N]
+        is_duplicate_QN &= differs_Q.unsqueeze(1) & (block.own_on_device_Q.unsqueeze(1) != column_N)
+        query_P, at_P = is_duplicate_QN.nonzero(as_tuple=True)
+        column_P = column_N[at_P]
         if not query_P.numel():
             return none
         is_first_P = query_P.diff(prepend=query_P[:1] - 1) != 0  # the first duplicate of each query
         scored_query_P, scored_column_P = query_P[is_first_P], column_P[is_first_P]
-        rows = block.queries.rows_KD[block.queries.row_Q[scored_query_P]], block.candidates.rows_CD[scored_column_P]
+        row_Q = block.queries.row_on_device_Q
+        rows = block.queries.rows_KD[row_Q[scored_query_P]], block.candidates.rows_CD[scored_column_P]
         is_duplicate_Q = torch.zeros_like(true_Q, dtype=torch.bool)
-        scored_query_P = scored_query_P.to(self.device)
         is_duplicate_Q[scored_query_P] = self.pairs(*rows) == kernel_Q[scored_query_P]
 
         def correction(query_P: Tensor) -> RankCounts:
-            tied_Q = torch.bincount(query_P, minlength=num_queries).to(self.device) * is_duplicate_Q
+            tied_Q = torch.bincount(query_P, minlength=num_queries) * is_duplicate_Q
             return RankCounts(-tied_Q * (kernel_Q > true_Q), tied_Q, torch.zeros_like(tied_Q))
 
-        row_P = block.queries.row_Q[query_P]
-        is_known_P = counting.are_among(row_P, column_P, block.known, block.num_columns)
+        is_known_P = counting.are_among(row_Q[query_P], column_P, block.known_on_device, block.num_columns)
         return QueryCounts(correction(query_P), correction(query_P[is_known_P]))
 
     def _count_between_limits(self, block: Block) -> Counted:
@@ -271,7 +258,7 @@ class TorchBackend:
         bounds_K = fast.offset_K.flatten(), fast.error_K.flatten()
         high_Q, low_Q = limits(bounds_K, true, queries.row_on_device_Q, scores_KC.dtype)
         counts = self.count_scores(block, scores_KC, high_Q, low_Q)
-        cells = that_compete(block, self.cells_between(block, scores_KC, high_Q, low_Q, counts))
+        cells = that_compete(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
         if self.keeps_scores:  # which are values
             return self._counted(block, counts, true.value_Q, scores_KC, cells)
         return Counted(counts, true.value_Q, self.values(block), cells, None)

@@ -1,4 +1,4 @@
-"""Queries and their true entities -> what candidates are compared with, and the duplicates of a true entity."""
+"""Queries and their true entities -> what candidates are compared with; rows -> hashes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class TrueScores:
 
     @classmethod
     def from_pairs(
-        cls, comparator: RowComparator, query_QD: Tensor, true_QD: Tensor, paired: PairedScores | None = None
+        cls, comparator: RowComparator, query_QD: Tensor, true_QD: Tensor, paired: PairedScores
     ) -> TrueScores:
         """Score each prepared query with its own true entity's prepared row.
 
-        `paired` scores pairs with the bits of the kernel that scores candidates, if that is not the product.
+        `paired` scores pairs with the bits of the kernel that scores candidates.
         """
-        kernel_Q = (paired or comparator.paired_scores)(query_QD, true_QD)
+        kernel_Q = paired(query_QD, true_QD)
         # A model has one kernel, and no PBG score beside it.
         score_Q = comparator.pbg_true_scores(query_QD, true_QD) if isinstance(comparator, Comparator) else kernel_Q
         return cls(score_Q, kernel_Q, row_hashes(true_QD))
@@ -82,7 +82,7 @@ def fields_of_true(dimension: int, dtype: torch.dtype, *, exact: bool) -> list[t
     return [((), dtype), ((), dtype), ((), torch.int64)]
 
 
-# Prepared rows -> hashes of their values, and the candidates with exactly the vector of a query's true entity.
+# Prepared rows -> hashes of their values: they find candidates with exactly the vector of a query's true entity.
 #
 # A true score that is summed elementwise rounds less than a matrix kernel, and near-ties fall as they do in PBG; but
 # then a candidate with the true entity's own vector need not have the same last bits. Such duplicates are found by hash
@@ -119,40 +119,3 @@ def _multipliers(number: int, device: torch.device) -> Tensor:
     """Return random odd numbers, int64 (number,)."""
     words = np.random.Philox(key=0).random_raw(number) | np.uint64(1)
     return sent(torch.from_numpy(words.view(np.int64)), device)
-
-
-@frozen(eq=False)
-class DuplicateRows:
-    """Candidates, indexed by the hashes of their rows."""
-
-    hash_C: np.ndarray  # int64, ascending
-    column_C: np.ndarray  # the candidate of each hash
-    end_C: np.ndarray  # where the run of equal hashes ends
-
-    @classmethod
-    def from_rows(cls, prepared_CD: Tensor) -> DuplicateRows:
-        """Arrange candidates by the hashes of their prepared rows."""
-        hash_C = row_hashes(prepared_CD).cpu().numpy()
-        order = np.argsort(hash_C, kind="stable")
-        hash_C = hash_C[order]
-        starts = np.flatnonzero(np.diff(hash_C, prepend=hash_C[:1] - 1))
-        ends = np.append(starts[1:], hash_C.size)
-        return cls(hash_C, order, np.repeat(ends, ends - starts) if hash_C.size else ends)
-
-    def find(self, hash_Q: np.ndarray, own_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (query, candidate) of duplicates of each query's true entity.
-
-        Args:
-            hash_Q: hashes of the true entities' prepared rows.
-            own_Q: the candidate that is the true entity itself; negative if none is.
-        """
-        low_Q = np.searchsorted(self.hash_C, hash_Q)
-        at_Q = np.minimum(low_Q, self.hash_C.size - 1)
-        high_Q = np.where(self.hash_C[at_Q] == hash_Q, self.end_C[at_Q], low_Q)
-        has_duplicate = np.flatnonzero(high_Q - low_Q > (own_Q >= 0))
-        lengths = high_Q[has_duplicate] - low_Q[has_duplicate]
-        query = np.repeat(has_duplicate, lengths)
-        begins = np.repeat(low_Q[has_duplicate] - (np.cumsum(lengths) - lengths), lengths)
-        column = self.column_C[begins + np.arange(query.size)]
-        others = column != own_Q[query]
-        return query[others], column[others]

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from pbgeval.ranking.backend import Backend, backend_for
 from pbgeval.ranking.block import Block, CandidateRows, NotANumberError, QueryRows
-from pbgeval.ranking.exact import decided
+from pbgeval.ranking.exact import cells_between, decided
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from pbgeval.scoring.exact import ExactComparator
@@ -145,7 +145,7 @@ def test_counts_are_those_by_sorting(make_backend, shape, exact, keeps_scores, e
 
     counts = found.counts
     if exact:
-        counts = decided(block.queries, block.candidates, counts, found.open, block.known_on_device)
+        counts = decided(block, counts, found.open)
         assert torch.equal(backend.values(block).cpu(), exact_KC[cells(of.known)].double())
     excluded = set(of.excluded) if excludes else set()
     expected = of.counts(lambda row, at: float(exact_KC[row, at]), lambda query: float(true_Q[query]), excluded)
@@ -194,7 +194,7 @@ def test_a_block_counts_alike_whether_the_scores_of_a_row_or_of_a_column_are_adj
 
     def found(scores_KC: torch.Tensor) -> tuple[torch.Tensor, ...]:
         counts = backend.count_scores(block, scores_KC, true_Q, true_Q)
-        return counts.rows(), *backend.cells_between(block, scores_KC, true_Q, true_Q, counts)
+        return counts.rows(), *cells_between(block, scores_KC, true_Q, true_Q, counts)
 
     assert all(map(torch.equal, found(scores_KC), found(scores_KC.T.contiguous().T)))
 

@@ -95,13 +95,6 @@ def test_counts_by_hand(scores_C, true, expected):
     assert as_tuples(found.raw) == as_tuples(found.known) == [expected]
 
 
-def test_a_block_beyond_exact_float32_counts_is_refused(monkeypatch):
-    monkeypatch.setattr(counting, "MAX_CANDIDATES", 3)
-
-    with pytest.raises(ValueError, match="a block of 4 candidates"):
-        count(torch.zeros(1, 4), torch.zeros(1))
-
-
 @given(blocks(), st.lists(score_values(), min_size=6, max_size=6))
 def test_an_interval_of_scores_ties_where_one_is_given(block, others):
     """Both borders belong to it."""

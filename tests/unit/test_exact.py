@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pbgeval.ranking import cpu_counting, torch_backend
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
-from pbgeval.ranking.exact import decided, limits, that_compete
+from pbgeval.ranking.exact import cells_between, decided, limits, that_compete
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import ZeroVectorError
 from pbgeval.scoring.exact import ExactComparator
@@ -104,7 +104,7 @@ def counted(kind: str, queries: QueryRows, candidate_CL: torch.Tensor, own_Q: to
             return None
         with mock.patch.object(torch_backend, "fast_scores", return_value=fast):
             found = TorchBackend.count(backend, block)
-    return decided(queries, candidates, found.counts, found.open, None).raw
+    return decided(block, found.counts, found.open).raw
 
 
 def counts_of(
@@ -238,18 +238,14 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         assert start < 70 or off_KC.amax() > 0.01 * error_K.amax()  # it is no empty bound
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_a_score_that_is_a_bound_stays_open(is_compiled):
+def test_a_score_that_is_a_bound_stays_open():
     """The bounds are of what the score that counts may be, ends included."""
     rows = QueryRows(torch.ones(1, 1, 2), torch.tensor([0]), None)
     block = Block(rows, CandidateRows(torch.ones(1, 6, 2)), own_Q=torch.tensor([2]), known=None)
     scores_KC, (low_Q, high_Q) = torch.tensor([[0.5, 1, 1.5, 2, 1.5, 3]]), torch.tensor([[1.0], [2.0]])
     counts = QueryCounts.unfiltered(RankCounts(*torch.tensor([[1], [3], [5]])))
 
-    with loops_used(is_compiled):
-        backend = CpuBackend(None, None, torch.device("cpu"), torch.float32, False, True)
-        cells = that_compete(block, backend.cells_between(block, scores_KC, high_Q, low_Q, counts))
-    query_P, column_P = cells
+    query_P, column_P = that_compete(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
 
     assert (query_P.tolist(), column_P.tolist()) == ([0] * 3, [1, 3, 4])
 
