@@ -20,9 +20,9 @@ from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
 from pbgeval.scoring import device_scores
+from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS
 
 JIT_MIN_TERMS = 1 << 22  # of the first block for which numba is imported
-JIT_MIN_NUMBERS = 1 << 16  # of the first pairs
 CELLS_AT_A_TIME = 1 << 16  # sums that stay in cache; changes no number
 
 

@@ -34,50 +34,17 @@ from torch import Tensor
 from pbgeval.jit import CompiledLoop
 from pbgeval.scoring import device_pairs, device_scores
 from pbgeval.scoring.comparators import CLAMP, COMPARATORS, check_finite, refuse_zero_vectors
-from pbgeval.scoring.fixed_order import directions_in_order, norms_in_order, sum_in_order
+from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS, directions_in_order, norms_in_order, sum_in_order
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query
-
-# Terms in float64 -> the sign of their exact sum.
-#
-# A row's terms are cut at a power of two so high that the parts above the cut add up without a rounding, in any order
-# (Rump, Ogita and Oishi, "Accurate floating-point summation", 2008). What lies below waits until the part above has
-# cancelled; each cut takes some 40 bits, and the exponents of float64 end.
-
-BITS = 53  # of float64's significand
-ROWS_AT_A_TIME = 1 << 10  # so that their terms stay in cache; changes no number
 
 
 def exact_signs(terms_PD: np.ndarray) -> np.ndarray:
-    """Return the sign (-1, 0 or 1) of the exact sum of each row, int8 (P,).
+    """Return the sign (-1, 0 or 1) of the exact sum of each row, int8 (P,): `fsum` rounds that once, so it keeps it.
 
     Args:
         terms_PD: float64, finite, of magnitudes from 2^-900 to 2^900 or zero; at most 2^20 in a row.
     """
-    parts = [_signs(terms_PD[start : start + ROWS_AT_A_TIME]) for start in range(0, terms_PD.shape[0], ROWS_AT_A_TIME)]
-    return np.concatenate([np.empty(0, np.int8), *parts])
-
-
-def _signs(terms_PD: np.ndarray) -> np.ndarray:
-    num_rows, num_terms = terms_PD.shape
-    signs_P = np.zeros(num_rows, np.int8)
-    row_P = np.arange(num_rows)  # the rows that are not decided
-    rest_PD = np.concatenate([terms_PD, np.zeros((num_rows, 1))], axis=1)  # the last: what parts above the cuts left
-    num_terms += 1
-    room = (num_terms + 2).bit_length()  # so that all parts above a cut together stay below the power of two
-    while row_P.size:
-        largest_P = np.abs(rest_PD).max(axis=1)
-        kept = largest_P > 0  # else the sum is zero
-        row_P, rest_PD, largest_P = row_P[kept], rest_PD[kept], largest_P[kept]
-        cut_P1 = np.ldexp(1.0, np.frexp(largest_P)[1] + room)[:, None]
-        above_PD = (rest_PD + cut_P1) - cut_P1
-        rest_PD = rest_PD - above_PD
-        sum_P = above_PD.sum(axis=1)
-        at_most_P = cut_P1[:, 0] * (num_terms * 2.0**-BITS)  # what lies below, all together
-        decided = np.abs(sum_P) > at_most_P
-        signs_P[row_P[decided]] = np.sign(sum_P[decided])
-        row_P, rest_PD = row_P[~decided], rest_PD[~decided]
-        rest_PD[:, -1] = sum_P[~decided]  # the last sum was wholly above this cut: of it nothing is left
-    return signs_P
+    return np.sign([math.fsum(terms) for terms in terms_PD.tolist()]).astype(np.int8)
 
 
 # Two distances and what is added to each -> which score is higher, exactly, where no square decides.
@@ -129,7 +96,6 @@ def _sign(first: Fraction, second: Fraction, shift: Fraction) -> int:
 
 # Pairs of rows -> sums in float64 by a compiled loop, which reads rows where they lie; sums are in any order.
 
-JIT_MIN_NUMBERS = 1 << 19  # of the first pairs for which numba is imported
 PRODUCTS, SQUARES, MAGNITUDES = range(3)  # what is added up: products of columns, or of their differences
 
 

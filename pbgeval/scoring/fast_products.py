@@ -26,6 +26,7 @@ from pbgeval.scoring import device_pairs
 from pbgeval.scoring.comparators import CLAMP, SMALLEST_SQUARE
 from pbgeval.scoring.distances import ABSOLUTE, absolute_of_pairs
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
+from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that no sum of float32 products overflows
 FLUSHED = 2.0**-120  # exceeds the error of a float32 product that underflows, on hardware that flushes to zero
@@ -328,9 +329,6 @@ def _pair_kind(comparator: ExactComparator, candidate_ND: Tensor) -> device_pair
 def grid_bits(num_columns: int) -> int:
     """Return how many bits of its largest number a row keeps, so that sums of products are exact."""
     return (SIGNIFICAND - (num_columns - 1).bit_length()) // 2
-
-
-JIT_MIN_NUMBERS = 1 << 16  # of the first pairs for which numba is imported
 
 
 def grid_sums(

@@ -15,7 +15,7 @@ from torch import Tensor
 from pbgeval.jit import CompiledLoop
 from pbgeval.scoring.block_sizes import sizes_on
 
-JIT_MIN_NUMBERS = 1 << 16  # of the first rows for which numba is imported
+JIT_MIN_NUMBERS = 1 << 16  # of the first rows or pairs for which numba is imported
 
 
 def sum_in_order(x_ND: Tensor) -> Tensor:
