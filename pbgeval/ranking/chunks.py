@@ -60,10 +60,7 @@ class ChunkBlock:
 
 def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> dict[int, Tensor]:
     """Group the rows named by relation, in increasing order; in file order within each, in which chunks are cut."""
-    of_rows_E = rel_E[rows_E]
-    if of_rows_E.numel() and bool((of_rows_E == of_rows_E[0]).all()):
-        return {int(of_rows_E[0]): rows_E}
-    order_E = rows_E[torch.argsort(of_rows_E, stable=True)]
+    order_E = rows_E[torch.argsort(rel_E[rows_E], stable=True)]
     relations, counts = torch.unique_consecutive(rel_E[order_E], return_counts=True)
     return dict(zip(relations.tolist(), torch.split(order_E, counts.tolist()), strict=True))
 

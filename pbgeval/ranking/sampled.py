@@ -239,7 +239,6 @@ class ChunkPart:
         rows_BQ, true_BQ, ids_BC = block.rows_BQ[chunks], true_BQ[chunks], candidates.ids_BC[chunks]
         num_queries = rows_BQ.numel()
         queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
-        is_whole = num_queries == block.rows_BQ.numel()
         inside_Q = outside_QC = marks = None
         copies = excluded = no_cells(ids_BC.device)
         left_out: list[CellIndex] = []
@@ -250,12 +249,11 @@ class ChunkPart:
         if device_scores.takes(ids_BC.device):
             marks = _marks(group, block, hidden, true_BQ, ids_BC, queries, outside_QC, settings)
         else:
-            copies = candidates.copies if is_whole else _cells_of_queries(candidates.copies, queries)
+            copies = _cells_of_queries(candidates.copies, queries)
             excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies, outside_QC)
         sampled, sampled_mark_P, true_is_sampled_Q = None, None, inside_Q
         if candidates.auc is not None:
-            sampled = candidates.auc[0] if is_whole else _cells_of_queries(candidates.auc[0], queries)
-            sampled = _competing(sampled, inside_Q, excluded, ids_BC.shape[1])
+            sampled = _competing(_cells_of_queries(candidates.auc[0], queries), inside_Q, excluded, ids_BC.shape[1])
             true_is_sampled_Q = candidates.auc[1][queries]
         elif candidates.auc_words_QD is not None and marks is not None:
             drawn = settings.auc.draw(candidates.auc_words_QD[queries], marks)

@@ -82,9 +82,7 @@ class SideTally:
         by_device = groupby(self._counts, lambda counts: counts.raw.better_Q.device)
         counts = [QueryCounts.concatenate([*parts]).cpu(filtered=filtered) for _, parts in by_device]
         return SideResult(
-            rows_Q=self._rows[0]
-            if len(self._rows) == 1
-            else torch.cat([torch.empty(0, dtype=torch.int64), *self._rows]),
+            rows_Q=torch.cat([torch.empty(0, dtype=torch.int64), *self._rows]),
             counts=QueryCounts.concatenate(counts),
             raw_pool=self._raw,
             filtered_pool=ScorePool(self._raw.true, self._unknown) if filtered else ScorePool(),

@@ -183,35 +183,23 @@ class GridProduct:
         """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
         if self.comparator.has_pair_kernel(query_PD):
             return device_pairs.values(_pair_kind(self.comparator, candidate_PD), query_PD, candidate_PD)
-        every_P = torch.arange(query_PD.shape[0]) if query_PD.device.type == "cpu" else None
-        found = None if every_P is None else self._by_loop((query_PD, every_P), (candidate_PD, every_P))
-        if found is not None:
-            return found
-        query_PD, weight_P, constant_P = _columns(self.comparator, query_PD, of_queries=True)
-        candidate_PD, bias_P, _ = _columns(self.comparator, candidate_PD, of_queries=False)
-        q_PD, c_PD = self._on_grid(query_PD), self._on_grid(candidate_PD)
-        products_P, *squares = ((x_PD * y_PD).sum(-1) for x_PD, y_PD in ((q_PD, c_PD), (q_PD, q_PD), (c_PD, c_PD)))
-        return self._values(products_P, (squares[0], weight_P, constant_P), (squares[1], bias_P))
+        every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
+        return self.of_cells(query_PD[None], candidate_PD[None], (every_P, every_P))
 
     def of_cells(self, query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor]) -> Tensor:
         """Do the same for cells of grids: (row of all grids' queries, column)."""
         if self.comparator.has_pair_kernel(query_BKD[0]):
             return device_pairs.values(_pair_kind(self.comparator, candidate_BCD), query_BKD, candidate_BCD, cells)
-        queries, candidates = rows_of_cells(query_BKD, candidate_BCD, cells)
-        found = self._by_loop(queries, candidates) if query_BKD.device.type == "cpu" else None
-        return self.paired(queries[0][queries[1]], candidates[0][candidates[1]]) if found is None else found
-
-    def _by_loop(self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor | None:
-        """Return the values of pairs of rows by a compiled loop; None: see `grid_sums`."""
-        (query_KD, row_P), (candidate_CD, column_P) = queries, candidates
+        (query_KD, row_P), (candidate_CD, column_P) = rows_of_cells(query_BKD, candidate_BCD, cells)
         query_KD, weight_K, constant_K = _columns(self.comparator, query_KD, of_queries=True)
         candidate_CD, bias_C, _ = _columns(self.comparator, candidate_CD, of_queries=False)
         sums = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=self.comparator.is_distance)
         if sums is None:
-            return None
-        products_P, *squares = sums
-        of_queries = squares[0], weight_K[row_P], constant_K[row_P]
-        return self._values(products_P, of_queries, (squares[1], bias_C[column_P]))
+            q_PD, c_PD = self._on_grid(query_KD[row_P]), self._on_grid(candidate_CD[column_P])
+            sums = (q_PD * c_PD).sum(-1), q_PD.square().sum(-1), c_PD.square().sum(-1)
+        products_P, square_q_P, square_c_P = sums
+        of_queries = square_q_P, weight_K[row_P], constant_K[row_P]
+        return self._values(products_P, of_queries, (square_c_P, bias_C[column_P]))
 
     def _values(
         self, products: Tensor, query_terms: tuple[Tensor, Tensor, Tensor], candidate_terms: tuple[Tensor, Tensor]
@@ -332,7 +320,7 @@ def grid_bits(num_columns: int) -> int:
 
 
 def grid_sums(
-    x_ND: Tensor, row_P: Tensor, y_ND: Tensor, other_P: Tensor, *, with_squares: bool = True
+    x_ND: Tensor, row_P: Tensor, y_ND: Tensor, other_P: Tensor, *, with_squares: bool
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return the sums of the products of pairs of rows on their grids, and of the squares of either row.
 
@@ -347,27 +335,22 @@ def grid_sums(
         Three tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
     """
     is_worth_it = _grid_sums.is_worth_compiling(row_P.numel() * x_ND.shape[-1], JIT_MIN_NUMBERS)
-    takes = all(
-        x.dim() == 2 and x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_ND, y_ND)
-    )
+    takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_ND, y_ND))
     if not (takes and is_worth_it):
         return None
     sums_3P = np.zeros((3, row_P.numel()), np.float64)
-    rows = [
-        (x.numpy(), x.view(torch.int32).numpy(), of_P.contiguous().numpy())
-        for x, of_P in ((x_ND, row_P), (y_ND, other_P))
-    ]
+    rows = [(x.numpy(), of_P.contiguous().numpy()) for x, of_P in ((x_ND, row_P), (y_ND, other_P))]
     _grid_sums(*rows, grid_bits(x_ND.shape[1]), with_squares, sums_3P)
-    products_P, *squares = torch.from_numpy(sums_3P).unbind()
-    return products_P, squares[0], squares[1]
+    products_P, square_x_P, square_y_P = torch.from_numpy(sums_3P)
+    return products_P, square_x_P, square_y_P
 
 
 @inner_loop()
-def _exponent(bits_D):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return the exponent of the power of two above a row's largest number, given the bits of the row."""
+def _exponent(x_D):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return the exponent of the power of two above a row's largest number."""
     largest = np.int32(0)
-    for at in range(bits_D.size):  # as integers, numbers without their signs have the same order
-        largest = np.int32(max(largest, np.int32(bits_D[at] & 0x7FFFFFFF)))
+    for at in range(x_D.size):  # as integers, numbers without their signs have the same order
+        largest = np.int32(max(largest, np.int32(np.float32(x_D[at]).view(np.int32) & 0x7FFFFFFF)))
     return math.frexp(np.float64(np.int32(largest).view(np.float32)))[1]
 
 
@@ -379,11 +362,10 @@ def _to_integer(x):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
 
 @partial(CompiledLoop, may_reorder=True)  # no sum is rounded
 def _grid_sums(x_rows, y_rows, bits, with_squares, sums_3P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    (x_ND, x_bits_ND, row_P), (y_ND, y_bits_ND, other_P) = x_rows, y_rows
+    (x_ND, row_P), (y_ND, other_P) = x_rows, y_rows
     for pair in range(row_P.size):
         x_D, y_D = x_ND[row_P[pair]], y_ND[other_P[pair]]
-        exponent_x = _exponent(x_bits_ND[row_P[pair]]) - bits
-        exponent_y = _exponent(y_bits_ND[other_P[pair]]) - bits
+        exponent_x, exponent_y = _exponent(x_D) - bits, _exponent(y_D) - bits
         per_x, per_y = math.ldexp(1.0, -exponent_x), math.ldexp(1.0, -exponent_y)
         products, squares_x, squares_y = np.float64(0), np.float64(0), np.float64(0)
         for at in range(x_D.size):
@@ -408,16 +390,16 @@ def grid_rows(x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         return None
     rows_ND = x_ND.flatten(0, -2)
     on_grid_ND, sums_2N = np.empty(rows_ND.shape, np.float64), np.empty((2, rows_ND.shape[0]), np.float64)
-    _grid_rows(rows_ND.numpy(), rows_ND.view(torch.int32).numpy(), grid_bits(x_ND.shape[-1]), on_grid_ND, sums_2N)
+    _grid_rows(rows_ND.numpy(), grid_bits(x_ND.shape[-1]), on_grid_ND, sums_2N)
     square_N, left_out_N = torch.from_numpy(sums_2N).view(2, *x_ND.shape[:-1])
     return torch.from_numpy(on_grid_ND).view(x_ND.shape), square_N, left_out_N
 
 
 @partial(CompiledLoop, may_reorder=True)  # no sum of squares is rounded, and what is left out need only be bounded
-def _grid_rows(x_ND, x_bits_ND, bits, on_grid_ND, sums_2N):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _grid_rows(x_ND, bits, on_grid_ND, sums_2N):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     for row in range(x_ND.shape[0]):
         x_D, on_grid_D = x_ND[row], on_grid_ND[row]
-        exponent = _exponent(x_bits_ND[row]) - bits
+        exponent = _exponent(x_D) - bits
         per, step = math.ldexp(1.0, -exponent), math.ldexp(1.0, exponent)
         square, left_out = np.float64(0), np.float64(0)
         for at in range(x_D.size):
