@@ -47,6 +47,7 @@ from pbgeval.cluster.resources import (
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config, config_of_dict, config_of_keys, load_config
+from pbgeval.config.loading import SCORER
 from pbgeval.errors import (
     OVERWRITE,
     ConfigError,
@@ -84,6 +85,7 @@ from pbgeval.results.output import (
     digest_in,
     digest_of,
     kept_edges_path,
+    result_in,
     send_to_tensorboard,
 )
 from pbgeval.results.recompute import with_sections
@@ -339,6 +341,40 @@ def _each(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> Sequenc
     return [paths] if isinstance(paths, str | PathLike) else paths
 
 
+def check_before_training(config: EvalConfig, output: Path | None, device: str, *, overwrite: bool) -> None:
+    """Refuse what no model's evaluation in memory can be done with, before the model is trained.
+
+    Args:
+        config: what all evaluations have in common; not checked yet.
+        output: as in `evaluate`. A result there is refused, as it is not known yet what will be evaluated.
+        device: as in `evaluate`.
+        overwrite: as in `evaluate`.
+
+    Raises:
+        EvalError: faults of settings, the device or the output folder.
+    """
+    checked = check_config(config, evolve(SCORER), {key: [key] for key in EDGE_PATHS})
+    _refuse_unkept(checked, is_kept=output is not None)
+    choose_device(device, 0)
+    if output is not None and result_in(output) is not None and not overwrite:
+        raise OutputError(
+            f"{output}: this folder has the result of an earlier evaluation; choose another output, or {OVERWRITE} to "
+            "replace it"
+        )
+
+
+def _refuse_unkept(config: EvalConfig, *, is_kept: bool) -> None:
+    """Refuse settings that only have an effect in a folder, if there is none."""
+    raise_first(
+        LaunchError,
+        (config.sinks and not is_kept, "sinks: give output=..., the folder that they write into"),
+        (
+            config.save_topk is not None and not config.topk_metrics and not is_kept,
+            "save_topk: give output=..., the folder that the lists go to",
+        ),
+    )
+
+
 def _evaluate_in_memory(given: InMemory, launch: Launch) -> Report:
     config, in_group, is_kept = given.config, is_worker_of_a_group(), bool(launch.output or launch.url)
     raise_first(
@@ -353,12 +389,8 @@ def _evaluate_in_memory(given: InMemory, launch: Launch) -> Report:
             in_group and bool(files_of_edges(config)),
             "edge_paths: a group reads edges by name only with a model on disk; import them with import-graph",
         ),
-        (config.sinks and not is_kept, "sinks: give output=..., the folder that they write into"),
-        (
-            config.save_topk is not None and not config.topk_metrics and not is_kept,
-            "save_topk: give output=..., the folder that the lists go to",
-        ),
     )
+    _refuse_unkept(config, is_kept=is_kept)
     if not in_group:
         launch = evolve(launch, workers=1)
     if launch.output is not None:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from pbgeval.config import EvalConfig, config_of_keys
 from pbgeval.errors import ConfigError, DataError
-from pbgeval.evaluation import evaluate
+from pbgeval.evaluation import check_before_training, evaluate
 from pbgeval.integrations.metric_objects import RankMetric
 from pbgeval.metrics.names import DEFAULT, resolve
 from pbgeval.metrics.registry import Value
@@ -126,7 +126,8 @@ class RankBasedEvaluator(_Evaluator):  # type: ignore[misc] # PyKEEN is not inst
     It is an `Evaluator` wherever PyKEEN takes one: pipelines, searches, early stopping, callbacks, evaluation loops.
 
     Each call of `evaluate` replaces what the call before wrote into `output`: after a pipeline, the final evaluation is
-    there, not the checks of its stopper. A result that was there before is only replaced with `overwrite`.
+    there, not the checks of its stopper. A folder that has a result before is refused at once, before a pipeline
+    trains, unless `overwrite` is set; so are settings that are wrong.
     """
 
     metric_result_cls = RankBasedMetricResults
@@ -149,6 +150,14 @@ class RankBasedEvaluator(_Evaluator):  # type: ignore[misc] # PyKEEN is not inst
     observer: Observer | None = field(default=None, kw_only=True)
     _scored: dict[Side, RankMetric] = field(factory=dict, init=False, repr=False)  # what loops have handed over
     _written: str | None = field(default=None, init=False, repr=False)  # digest of what it wrote last into `output`
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what no evaluation can be done with: pipelines make the evaluator before they train.
+
+        Raises:
+            EvalError: faults of settings, the device or the output folder.
+        """
+        check_before_training(self._config({}), self.output, self.device, overwrite=self.overwrite)
 
     @classmethod
     def get_normalized_name(cls) -> str:

@@ -181,6 +181,54 @@ def write_incomplete(
     write_atomically(folder / METRICS, json_text(document), check=check)
 
 
+def result_in(folder: Path) -> Result | None:
+    """Return the result that an output directory holds, finished or not; None if it is free for one.
+
+    Raises:
+        OutputError: it holds files that are not ours.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder}: this is a file, not a directory; choose another output")
+    if folders := [name for name in (OWNER, HEARTBEAT, *RESULT_FILES) if (folder / name).is_dir()]:
+        raise OutputError(
+            f"{folder}: expected files, found folders: {listed(folders)}; move them away, or choose another output"
+        )
+    found = _read_result(folder)
+    if found is None:
+        # A run that has just begun has few files here; it may have made folders for others.
+        others = [
+            name
+            for name in (files_below(folder, FOLDERS) if folder.is_dir() else [])
+            if name != IMPORTED and not name.lstrip(".").startswith(("owner.", METRICS))
+        ]
+        if others:
+            raise OutputError(
+                f"{folder}: expected an empty directory or one of an earlier run, found {listed(sorted(others))}"
+                "; choose another output"
+            )
+    return found
+
+
+def _read_result(folder: Path) -> Result | None:
+    """Return the result of a folder, finished or not; None if there is none.
+
+    Raises:
+        OutputError: metrics.json is not one of ours.
+    """
+    if not os.path.lexists(folder / METRICS):
+        return None
+    try:
+        found = Result.read(folder)
+    except OutputError as error:
+        raise OutputError(f"{error}; move it away, or choose another output") from error
+    provenance = found.document.get("provenance")
+    if not isinstance(provenance, dict) or not isinstance(provenance.get("digest"), str):
+        raise OutputError(
+            f"{folder / METRICS}: expected a result of pbgeval, got other JSON; move it away, or choose another output"
+        )
+    return found
+
+
 @define
 class OutputDirectory:
     """Where one run's files go."""
@@ -199,8 +247,6 @@ class OutputDirectory:
             OutputError: it holds another run, one that is alive, or files that are not ours; or cannot be written.
         """
         with output_faults(self.path, "write into this directory", "; choose another output"):
-            if self.path.exists() and not self.path.is_dir():
-                raise OutputError(f"{self.path}: this is a file, not a directory; choose another output")
             finished = self._look(provenance, overwrite=overwrite)
             if finished is not None:
                 return finished
@@ -223,24 +269,8 @@ class OutputDirectory:
 
     def _look(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Result | None:
         """Return the finished result of the same run; refuse what must not be touched."""
-        if folders := [name for name in (OWNER, HEARTBEAT, *RESULT_FILES) if (self.path / name).is_dir()]:
-            raise OutputError(
-                f"{self.path}: expected files, found folders: {listed(folders)}; move them away, or choose another "
-                "output"
-            )
-        found, digest = self._found(), digest_of(provenance)
+        found, digest = result_in(self.path), digest_of(provenance)
         if found is None:
-            # A run that has just begun has few files here; it may have made folders for others.
-            others = [
-                name
-                for name in (files_below(self.path, FOLDERS) if self.path.is_dir() else [])
-                if name != IMPORTED and not name.lstrip(".").startswith(("owner.", METRICS))
-            ]
-            if others:
-                raise OutputError(
-                    f"{self.path}: expected an empty directory or one of an earlier run, found {listed(sorted(others))}"
-                    "; choose another output"
-                )
             return None
         its_digest: str = found.document["provenance"]["digest"]
         if its_digest != digest and not overwrite:
@@ -256,29 +286,9 @@ class OutputDirectory:
             )
         return found if found.document.get("complete") and not overwrite else None
 
-    def _found(self) -> Result | None:
-        """Return the result that is here, finished or not; None if there is none.
-
-        Raises:
-            OutputError: metrics.json is not one of ours.
-        """
-        if not os.path.lexists(self.path / METRICS):
-            return None
-        try:
-            found = Result.read(self.path)
-        except OutputError as error:
-            raise OutputError(f"{error}; move it away, or choose another output") from error
-        provenance = found.document.get("provenance")
-        if not isinstance(provenance, dict) or not isinstance(provenance.get("digest"), str):
-            raise OutputError(
-                f"{self.path / METRICS}: expected a result of pbgeval, got other JSON; move it away, or choose another "
-                "output"
-            )
-        return found
-
     def _prepare(self, provenance: Mapping[str, Any], *, overwrite: bool) -> None:
         """Put an earlier result aside, or tidy up after the run that goes on; say that a run is not complete."""
-        is_there = self._found() is not None
+        is_there = _read_result(self.path) is not None
         if is_there and overwrite:
             self._put_aside()
         remove_files(self.path, [*self._temporary(self.path), *leftovers_of(self.path)])
@@ -344,7 +354,7 @@ class OutputDirectory:
         if not self.owner.is_held:
             self.owner.release()  # its heart stops beating
             return
-        found = self._found()
+        found = _read_result(self.path)
         if found is not None and found.document.get("complete"):  # all but to tidy up was done
             self._tidy_up()
             self.owner.release()

@@ -210,11 +210,51 @@ def test_an_output_has_the_last_result_of_its_evaluator_and_nobody_else_s(model,
         assert (Report.read(output).document["num_edges"], results.report.path) == (len(triples), output)
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
-    for other in (RankBasedEvaluator(output=output), evaluator):
-        if other is evaluator:  # somebody else has put another result there
-            RankBasedEvaluator(output=output, overwrite=True).evaluate(model, VALID)
-        with pytest.raises(EvalError, match="found the output of another"):
-            other.evaluate(model, TEST[:3])
+    RankBasedEvaluator(output=output, overwrite=True).evaluate(model, VALID)  # somebody else's result is there now
+    with pytest.raises(EvalError, match="found the output of another"):
+        evaluator.evaluate(model, TEST[:3])
+
+
+def test_a_new_evaluator_refuses_a_folder_with_a_result_before_anything_is_trained(tmp_path):
+    output, other = tmp_path / "out", tmp_path / "other"
+    RankBasedEvaluator(output=output).evaluate(Diagonal(), TEST)
+    other.mkdir()
+    (other / "thesis.txt").write_text("mine")
+
+    with pytest.raises(EvalError, match=r"out: this folder has the result .* overwrite=True\) to replace it"):
+        RankBasedEvaluator(output=output)
+    for overwrite in (False, True):
+        with pytest.raises(EvalError, match=r"expected an empty directory or one of an earlier run, found thesis\.txt"):
+            RankBasedEvaluator(output=other, overwrite=overwrite)
+    evaluator = RankBasedEvaluator(output=output, overwrite=True)
+    assert Report.read(output).document["num_edges"] == len(TEST)  # it is there until another replaces it
+    evaluator.evaluate(Diagonal(), VALID)
+    assert Report.read(output).document["num_edges"] == len(VALID)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({"settings": {"save_tpok": 5}}, "save_tpok: unknown key; did you mean 'save_topk'"),
+        ({"settings": {"save_topk": 5}}, "save_topk: give output="),
+        ({"settings": {"sinks": ["tensorboard"]}}, "sinks: give output="),
+        ({"settings": {"relation_groups": "no.json"}}, "relation_groups: .*no.json"),
+        ({"hits_at": (0,)}, r"hits_at\[0\]: expected an int >= 1, got 0"),
+        ({"metrics": ["mmr"]}, "metrics.*mmr"),
+        ({"device": "gpu"}, "device: expected auto, cpu or cuda, got 'gpu'"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_trained(arguments, fault):
+    with pytest.raises(EvalError, match=fault):
+        RankBasedEvaluator(**arguments)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"precision": "exact"}, {"precision": "float32"}, {"type_constraint": "observed"}, {"relation_prediction": True}],
+)
+def test_settings_that_only_some_models_or_edges_allow_are_not_refused_early(settings):
+    RankBasedEvaluator(settings=settings)
 
 
 def test_a_report_without_macro_averages_says_so():
