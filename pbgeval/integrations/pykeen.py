@@ -33,12 +33,13 @@ from pbgeval.integrations.metric_objects import RankMetric
 from pbgeval.metrics.names import DEFAULT, resolve
 from pbgeval.metrics.registry import Value
 from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
-from pbgeval.notation import ENDS, Side
+from pbgeval.notation import ENDS, ENTITY_TYPE, Side
 from pbgeval.progress import Observer
 from pbgeval.report.report import OF_LAST_CUTOFF, Report, frame_of, items_of
 from pbgeval.results.output import digest_in
+from pbgeval.scoring.block_scorer import Scorer
 from pbgeval.stats.rank_types import RankType
-from pbgeval.storage.checkpoint_files import write_relations
+from pbgeval.storage.checkpoint_files import write_entities, write_relations
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.writing import temporary_folder
 
@@ -117,6 +118,7 @@ _NO_FILTER = (
     "filtered only by the evaluated edges; pass additional_filter_triples=[dataset.training, dataset.validation]"
 )
 _ID_MAPS = ("entity_to_id", "relation_to_id")
+_TAKE_ENTITIES = ("save_topk", "restrict_entities", "head_candidates", "tail_candidates")  # keys that need their names
 
 
 @define(eq=False, slots=False)
@@ -225,7 +227,7 @@ class RankBasedEvaluator(_Evaluator):  # type: ignore[misc] # PyKEEN is not inst
         run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)
         there = None if self.output is None else digest_in(self.output)
         is_ours = there is not None and there == self._written
-        with _with_labels(config, factories, scorer.num_relations) as labelled:
+        with _with_labels(config, factories, scorer) as labelled:
             report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite or is_ours)
         if there is None or is_ours or self.overwrite:
             self._written = report.document["provenance"]["digest"]
@@ -326,24 +328,32 @@ def _check_id_maps(factories: Sequence[Triples]) -> None:
 
 
 @contextmanager
-def _with_labels(config: EvalConfig, factories: Sequence[Triples], num_relations: int) -> Iterator[EvalConfig]:
-    """Yield the config with a folder of relation labels if a factory has them."""
-    maps = [
-        {int(number): str(label) for label, number in (getattr(factory, "relation_to_id", None) or {}).items()}
-        for factory in factories
-    ]
+def _with_labels(config: EvalConfig, factories: Sequence[Triples], scorer: Scorer) -> Iterator[EvalConfig]:
+    """Yield the config with a folder of the labels of relations and entities that a factory has."""
     # A label that begins with rel: would be taken for an id, as `restrict_relations` writes them (`_names`).
-    usable = [
-        by_id
-        for by_id in maps
-        if by_id.keys() == {*range(num_relations)} and not any(label.startswith("rel:") for label in by_id.values())
-    ]
-    if not usable or config.entity_path:
+    relations = _labels(factories, "relation_to_id", scorer.num_relations)
+    if any(label.startswith("rel:") for label in relations or ()):
+        relations = None
+    takes_entities = not config.entities and any(getattr(config, key) is not None for key in _TAKE_ENTITIES)
+    entities = _labels(factories, "entity_to_id", scorer.num_entities) if takes_entities else None
+    if config.entity_path or (relations is None and entities is None):
         yield config
         return
     with temporary_folder() as folder:
-        write_relations(folder, None, [usable[0][number] for number in range(num_relations)])
+        write_relations(folder, None, relations)
+        if entities is not None:
+            write_entities(folder, ENTITY_TYPE, 0, len(entities), entities)
         yield evolve(config, entity_path=str(folder))
+
+
+def _labels(factories: Sequence[Triples], id_map: str, num_ids: int) -> list[str] | None:
+    """Return the labels of all ids in their order, from the first factory that has them all."""
+    for factory in factories:
+        found: Mapping[Any, int] = getattr(factory, id_map, None) or {}
+        by_id = {int(number): str(label) for label, number in found.items()}
+        if by_id.keys() == {*range(num_ids)}:
+            return [by_id[number] for number in range(num_ids)]
+    return None
 
 
 def _names(chosen: Collection[int | str] | None, triples: Triples, id_map: str, prefix: str) -> list[str] | None:

@@ -342,6 +342,33 @@ def test_the_training_factory_names_the_relations_of_triples_given_as_ids():
     assert {row["relation"] for row in report.table("relations")} == {f"r{relation}" for _, relation, _ in TEST}
 
 
+@pytest.mark.parametrize("model", [Diagonal(), with_vectors(Diagonal())], ids=["scores", "vectors"])
+@pytest.mark.parametrize("is_labelled", ["evaluated", "training"])
+def test_lists_and_candidates_call_entities_as_the_factory_does(model, is_labelled, tmp_path):
+    entities = {f"e {number}\t": number for number in reversed(range(NUM_ENTITIES))}
+    relations = {f"r{number}": number for number in range(NUM_RELATIONS)}
+    labelled = {"entity_to_id": entities, "relation_to_id": relations}
+    test = factory(TEST, **(labelled if is_labelled == "evaluated" else {}))
+    training = factory(TRAIN, **labelled)
+    settings = {"save_topk": 3, "tail_candidates": [f"e {tail}\t" for _, _, tail in TEST]}
+
+    evaluator = RankBasedEvaluator(settings=settings, output=tmp_path / "out")
+    report = evaluator.evaluate(model, test, training=training).report
+
+    head, relation, tail = TEST[0]
+    best = {row["candidate"] for row in report.top(head=f"e {head}\t", relation=f"r{relation}")}
+    assert best <= {f"e {tail}\t" for _, _, tail in TEST}
+    assert {row["candidate"] for row in report.top(tail=f"e {tail}\t", relation=f"r{relation}")} <= {*entities}
+
+
+def test_a_factory_without_the_label_of_every_entity_leaves_places(tmp_path):
+    test = factory(TEST, entity_to_id={f"e{number}": number for number in range(NUM_ENTITIES - 1)})
+
+    report = RankBasedEvaluator(settings={"save_topk": 3}, output=tmp_path / "out").evaluate(Diagonal(), test).report
+
+    assert report.top(head=f"all:0:{TEST[0][0]}", relation=str(TEST[0][1]))
+
+
 def num_keys(triples):
     return len({(h, r) for h, r, _ in triples}) + len({(r, t) for _, r, t in triples})
 
