@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from itertools import product
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 from attrs import evolve, frozen
@@ -298,17 +299,24 @@ class Report(Result):
         headline = self.document["headline"]
         return Table(rows, partial(rows_table, name, rows, headline), "" if name == HISTOGRAM else headline)
 
-    def top(self, *, relation: str, head: str | None = None, tail: str | None = None, k: int | None = None) -> Table:
-        """Return the best candidates of a query by name, from the lists of `save_topk`.
+    def top(
+        self,
+        *,
+        relation: str | SupportsIndex,
+        head: str | SupportsIndex | None = None,
+        tail: str | SupportsIndex | None = None,
+        k: int | None = None,
+    ) -> Table:
+        """Return the best candidates of a query by name or id, from the lists of `save_topk`.
 
         Args:
-            relation: its name.
-            head: the name of the known entity: tails are listed.
+            relation: its name or id.
+            head: the known entity: tails are listed. Its name; its id where entities have no names.
             tail: the same: heads are listed. Give one of both.
             k: how many candidates, at most `save_topk`; None: 10, if there are as many.
 
         Raises:
-            ValueError: not one of head and tail is given.
+            ValueError: not one of head and tail is given, or what is neither a name nor an id.
             OutputError: there are no lists, or none of this query: only queries of evaluated edges have one.
 
         Examples:
@@ -318,7 +326,7 @@ class Report(Result):
             ...
             >>> model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
             >>> report = pbgeval.evaluate_triples(model, [(0, 0, 1)], save_topk=2, output="results/lists")
-            >>> [row["candidate"] for row in report.top(head="all:0:0", relation="0")]  # these have no names
+            >>> [row["candidate"] for row in report.top(head=0, relation=0)]  # these have no names
             ['all:0:1', 'all:0:0']
         """
         from pbgeval.results.saved_lists import saved_list  # here: it imports torch, which pages do not need
@@ -327,12 +335,13 @@ class Report(Result):
             raise ValueError("give the known entity: head or tail")
         if self.path is None:
             raise OutputError("this report has no folder, so no saved lists; evaluate with save_topk=10 and output=...")
-        hidden, known = ("tail", head) if tail is None else ("head", tail)
-        found = saved_list(self.path, hidden, str(known), relation)
+        known = _named("head", head) if tail is None else _named("tail", tail)
+        found = saved_list(self, "tail" if tail is None else "head", known, _named("relation", relation))
         rows = found.candidates[: 10 if k is None else k]
         if k is not None and len(rows) < k:
             warnings.warn(f"this list has {len(rows)} candidates, not {k}; save_topk sets how many", stacklevel=2)
-        title = f"{head}, {relation}, ?" if tail is None else f"?, {relation}, {tail}"
+        ends = (found.known, "?") if tail is None else ("?", found.known)
+        title = f", {found.relation}, ".join(ends)
         ranks = found.ranks(self, Side.RHS if tail is None else Side.LHS, MAX_ANSWERS)
         told = answers_told(rows, ranks, len(found.answers), is_filtered=self.document["filter"] == "filtered")
         return Table(rows, partial(candidates_table, title, rows, told))
@@ -449,6 +458,14 @@ class Report(Result):
             metrics=metrics,
             topk_metrics=topk_metrics,
         )
+
+
+def _named(what: str, given: str | SupportsIndex | None) -> str | int:
+    """Return a name or an id as plain Python has it: arrays and tensors hold other types."""
+    try:
+        return str(given) if isinstance(given, str) else operator.index(cast("SupportsIndex", given))
+    except TypeError:
+        raise ValueError(f"{what}: expected a name or an id, got {given!r}") from None
 
 
 def _recomputed(report: Report, **asked: Any) -> Report:  # noqa: ANN401 - fields of `ReportQuery`

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
 from attrs import frozen
 
 from pbgeval.errors import OutputError
+from pbgeval.models.labels import is_id
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.results.result import Result, Row
 from pbgeval.results.saved_queries import competing_counts
@@ -20,6 +23,10 @@ from pbgeval.storage.row_files import find_ranks, query_path
 from pbgeval.storage.text import listed, open_input, reason_of
 from pbgeval.storage.topk import TABLE_COLUMNS, unescaped
 
+_PLACE = re.compile(r".+:\d+:\d+", re.DOTALL)  # what an entity without a name is called
+
+Named: TypeAlias = str | int  # an entity or a relation: its name or its id
+
 
 @frozen
 class SavedList:
@@ -27,6 +34,8 @@ class SavedList:
 
     candidates: Sequence[Row]  # the best first: place, candidate, score, known, is_true
     answers: Mapping[str, tuple[Path, int]]  # and the file of lists and the row of the first edge with this answer
+    known: str  # the names that the query has in the lists
+    relation: str
 
     def ranks(self, result: Result, side: Side, num_answers: int) -> dict[str, tuple[float, int] | None]:
         """Return the rank of each of the first answers and among how many; None where ranks were not saved.
@@ -53,63 +62,100 @@ def _rank(run: SavedRun, row: WorkUnit, side: Side) -> tuple[float, int] | None:
     return float(doubled_rank(better, tied, RankType(run.facts.headline))[0]) / 2, int(competing[0]) + 1
 
 
-def saved_list(folder: Path, hidden: str, known: str, relation: str) -> SavedList:
-    """Return the list of a query, by names.
+def saved_list(result: Result, hidden: str, known: Named, relation: Named) -> SavedList:
+    """Return the list of a query, by names or ids.
 
     Args:
-        folder: the output directory.
+        result: with its output directory.
         hidden: the side that is asked for, head or tail.
-        known: the name of the entity at the other side.
-        relation: the name of the relation.
+        known: the entity at the other side.
+        relation: the relation.
 
     Raises:
-        OutputError: there are no lists, none of this query, or a file is not as it was written.
+        OutputError: there are no lists, none of this query, or a file is not as it was written; or an id alone does
+            not say which entity is meant.
     """
+    folder = folder_of(result)
     files = sorted((folder / "topk").glob("*/*.tsv"))
     if not files:
         raise OutputError(f"{folder}: no saved lists; evaluate with save_topk=10 and an output folder")
     of_known = "head" if hidden == "tail" else "tail"
-    found: list[dict[str, object]] = []
-    answers: dict[str, tuple[Path, int]] = {}
+    called, related = _names_of_entity(result, known), _names_of_relation(result, relation)
+    found: dict[str, list[dict[str, object]]] = {}  # candidates by the name of the known entity; the next two, too
+    answers: dict[str, dict[str, tuple[Path, int]]] = {}
+    row: dict[str, tuple[Path, str]] = {}  # of the edge file, whose list is taken
     asked: set[tuple[str, str]] = set()
     names: set[str] = set()
     relations: set[str] = set()
-    row = None  # of the edge file, whose list is taken
     for path in files:
         for line in _lines(path):
             names.update((line[of_known], line["candidate"]))
             relations.add(line["relation"])
             if line["side"] != hidden:
                 continue
-            query = unescaped(line[of_known]), unescaped(line["relation"])
-            asked.add(query)
-            if query != (known, relation):
+            name, its_relation = unescaped(line[of_known]), unescaped(line["relation"])
+            asked.add((name, its_relation))
+            if name not in called or its_relation not in related:
                 continue
-            answers.setdefault(unescaped(line[hidden]), (path, int(line["row"])))
-            row = row or (path, line["row"])
-            if row == (path, line["row"]):
+            answers.setdefault(name, {}).setdefault(unescaped(line[hidden]), (path, int(line["row"])))
+            if row.setdefault(name, (path, line["row"])) == (path, line["row"]):
                 score, is_known = float(line["score"]), line["known"] == "1"
                 candidate = unescaped(line["candidate"])
-                found.append({"place": int(line["place"]), "candidate": candidate, "score": score, "known": is_known})
-    if not found:
+                found.setdefault(name, []).append(
+                    {"place": int(line["place"]), "candidate": candidate, "score": score, "known": is_known}
+                )
+    chosen = next((name for name in called if name in found), None)
+    if chosen is None:
         what = f"no evaluated edge has {of_known} {known!r} and relation {relation!r}"
-        raise OutputError(f"{what}{_hint(asked, names, relations, known, relation)}")
-    return SavedList([{**of, "is_true": of["candidate"] in answers} for of in found], answers)
+        raise OutputError(f"{what}{_hint(asked, names, relations, called, related)}")
+    rows = [{**of, "is_true": of["candidate"] in answers[chosen]} for of in found[chosen]]
+    return SavedList(rows, answers[chosen], chosen, related[0])
 
 
-def _hint(asked: set[tuple[str, str]], names: set[str], relations: set[str], known: str, relation: str) -> str:
+def _names_of_entity(result: Result, entity: Named) -> list[str]:
+    """Return what lists may call an entity: its name, or the place of its id where entities have no names."""
+    if isinstance(entity, str) and not is_id(entity):
+        return [entity]
+    types = result.document["provenance"]["settings"]["entities"]
+    places = [f"{name}:0:{entity}" for name, of in types.items() if of["num_partitions"] == 1]
+    if not isinstance(entity, str) and not places:
+        raise OutputError(f"entity {entity}: an id alone does not say which partition; write type:partition:row")
+    return [entity, *places] if isinstance(entity, str) else places
+
+
+def _names_of_relation(result: Result, relation: Named) -> list[str]:
+    """Return what lists call a relation: a table has the ids of those with names."""
+    if isinstance(relation, str):
+        return [relation]
+    ids = {row.get("relation_id"): row["relation"] for row in result.rows.get("relations", ())}
+    return [str(ids.get(relation, relation))]
+
+
+def _hint(
+    asked: set[tuple[str, str]], names: set[str], relations: set[str], called: list[str], related: list[str]
+) -> str:
     """Name what may be meant, or how to ask about names that the lists have in other queries."""
+    entities, others = {*map(unescaped, names)}, {*map(unescaped, relations)}
     faults = [
-        f"no list has the name {name!r}{f'; did you mean {near[0]!r}?' if near else ''}"
-        for name, among in ((known, set(map(unescaped, names))), (relation, set(map(unescaped, relations))))
-        if name not in among
-        for near in [get_close_matches(name, among, n=1)]
+        f"no list has the name {found[0]!r}{_nearest(found[0], among)}"
+        for found, among in ((called, entities), (related, others))
+        if among.isdisjoint(found)
     ]
     if faults:
         return "".join(f"; {fault}" for fault in faults)
-    tested = sorted(repr(relation) for name, relation in asked if name == known)
-    others = f"; tested relations of {known!r}: {listed(tested)}" if tested else ""
-    return f"{others}; to ask this, evaluate a file with one edge of them, whose answer may be any name"
+    tested = sorted(repr(relation) for name, relation in asked if name in called)
+    told = f"; tested relations of {called[0]!r}: {listed(tested)}" if tested else ""
+    return f"{told}; to ask this, evaluate a file with one edge of them, whose answer may be any name"
+
+
+def _nearest(name: str, among: set[str]) -> str:
+    """Return what names there are, for someone who has asked for another."""
+    example = min(among)
+    if _PLACE.fullmatch(example):
+        advice = "entities have no names here: give their ids, or evaluate with labels=FOLDER"
+        return f" (they are places, for example {example!r}; {advice})"
+    near = get_close_matches(name, among, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; names are, for example, {example!r}"
 
 
 def _lines(path: Path) -> Iterator[dict[str, str]]:

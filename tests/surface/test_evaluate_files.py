@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import attrs
 import numpy as np
 import pytest
+import torch
 
 from pbgeval import Report, edge_scorer, evaluate_files, evaluate_triples
 from pbgeval import evaluation as driver
@@ -119,6 +124,9 @@ def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> 
         ),
         ({"head": "entity 0", "relation": "r"}, "; no list has the name 'r'"),
         ({"tail": "entity8", "relation": "relation 1"}, "; no list has the name 'entity8'; did you mean 'entity 8'?"),
+        ({"head": np.str_("X"), "relation": np.str_("Y")}, "has head 'X' and relation 'Y'; no list has the name 'X'; "),
+        ({"head": "X", "relation": "relation 0"}, "no list has the name 'X'; names are, for example, 'entity 0'"),
+        ({"head": 0, "relation": 0}, "no list has the name 'all:0:0'; names are, for example, 'entity 0'"),
     ):
         with pytest.raises(OutputError, match=re.escape(message)):
             report.top(**query)
@@ -126,6 +134,55 @@ def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> 
     path.write_text(path.read_text().replace("\tplace\t", "\tplaces\t"))
     with pytest.raises(OutputError, match=r"topk_0_0\.tsv: expected saved lists, got: other columns; evaluate again"):
         report.top(head="entity 0", relation="relation 0")
+
+
+@pytest.mark.parametrize("of_ids", [int, str, np.int64, np.int32, torch.tensor, "all:0:{}".format])
+def test_a_report_by_ids_shows_the_best_candidates_by_ids(folder: Path, of_ids: Callable[[int], Any]) -> None:
+    report = evaluate_triples(SCORER, [(3, 1, 4), (5, 0, 3)], output="done", save_topk=3)
+    relation = of_ids(1) if of_ids not in ("all:0:{}".format,) else "1"
+
+    expected = report.top(head="all:0:3", relation="1")
+    assert [*report.top(head=of_ids(3), relation=relation)] == [*expected]
+    assert repr(report.top(head=of_ids(3), relation=relation)) == repr(expected)
+    assert len(Report.read("done").top(tail=of_ids(4), relation=relation)) == 3
+
+
+def test_ids_that_mean_no_query_are_refused_with_an_example(folder: Path) -> None:
+    report = evaluate_triples(SCORER, [(3, 1, 4), (5, 0, 3)], output="done", save_topk=3)
+
+    for query, message in (
+        ({"head": 3, "relation": 0}, "no evaluated edge has head 3 and relation 0; tested relations of 'all:0:3': '1'"),
+        ({"head": "ann", "relation": 1}, "'ann' (they are places, for example 'all:0:"),
+        ({"head": "ann", "relation": 1}, "give their ids, or evaluate with labels=FOLDER)"),
+        ({"head": 3, "relation": 7}, "no list has the name '7'; names are, for example, '0'"),
+    ):
+        with pytest.raises(OutputError, match=re.escape(message)):
+            report.top(**query)
+    for wrong in (3.0, None, [3]):
+        with pytest.raises(ValueError, match="relation: expected a name or an id, got"):
+            report.top(head=3, relation=wrong)
+
+
+def test_an_id_is_the_row_of_its_relation_whatever_names_look_like_it(folder: Path) -> None:
+    """Names that are numbers in another order than the ids."""
+    Path("numbers").mkdir()
+    Path("numbers/dynamic_rel_names.json").write_text('["1", "0"]')
+    report = evaluate_triples(SCORER, [(3, 1, 4), (3, 0, 5)], output="done", save_topk=3, entity_path="numbers")
+
+    assert [*report.top(head=3, relation=1)] == [*report.top(head=3, relation="0")]
+    assert [*report.top(head=3, relation=0)] == [*report.top(head=3, relation="1")]
+    assert [*report.top(head=3, relation=0)] != [*report.top(head=3, relation=1)]
+
+
+def test_an_id_says_too_little_in_several_partitions(folder: Path) -> None:
+    report = evaluate_triples(SCORER, [(3, 1, 4)], output="done", save_topk=3)
+    document = json.loads(report.to_json())
+    document["provenance"]["settings"]["entities"]["all"]["num_partitions"] = 2
+    report = attrs.evolve(report, document=document)
+
+    with pytest.raises(OutputError, match="entity 3: an id alone does not say which partition; write type:partition:"):
+        report.top(head=3, relation=1)
+    assert report.top(head="all:0:3", relation=1)
 
 
 def test_without_lists_there_are_no_best_candidates(folder: Path) -> None:
