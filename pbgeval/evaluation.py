@@ -220,6 +220,7 @@ def evaluate_triples(
     *,
     known: Sequence[Array] = (),
     train: Sequence[Array] = (),
+    labels: str | PathLike[str] | None = None,
     output: str | PathLike[str] | None = None,
     device: str = "auto",
     overwrite: bool = False,
@@ -235,13 +236,12 @@ def evaluate_triples(
         known: a list of such arrays, for example [valid]. Their triples, those of `train` and of `test` are filtered
             out. Default: nothing is filtered.
         train: the same. Leaked edges, unseen entities and frequencies are counted from these.
+        labels: a folder with the names of ids, for tables, lists and restrictions; as in `evaluate_files`.
         output: as in `evaluate`; by default nothing is written.
         device: as in `evaluate`.
         overwrite: as in `evaluate`.
         observer: as in `evaluate`.
-        settings: keys of `EvalConfig`, for example hits_at=[1, 10]. `candidates` is "all" by default. For names
-            of relations in tables, give `entity_path`, a folder with dynamic_rel_names.json: a JSON list, by id; or
-            with relations.tsv: a name per line.
+        settings: keys of `EvalConfig`, for example hits_at=[1, 10]. `candidates` is "all" by default.
 
     Raises:
         EvalError: all errors in the input, one per line.
@@ -260,6 +260,8 @@ def evaluate_triples(
         raise ConfigError(f"{key}: unknown key; give the triples to filter out, train=[train] and known=[valid]")
     if 0 in np.shape(test):
         raise DataError("test: there are no edges to evaluate")
+    if labels is not None:
+        settings = {"entity_path": _folder_of_labels(labels), **settings}
     return evaluate(
         config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
         model=model,
@@ -320,9 +322,8 @@ def evaluate_files(
     """
     is_function = not isinstance(model, EmbeddingModel | str | PathLike)
     if labels is not None:
-        if not (is_url(fspath(labels)) or Path(labels).is_dir()):
-            raise ConfigError(f"labels: no such directory: {fspath(labels)}")
-        settings = {"entity_path" if is_function else "dictionary_path": fspath(labels), **settings}
+        folder = _folder_of_labels(labels)
+        settings = {"entity_path": folder, **({} if is_function else {"dictionary_path": folder}), **settings}
     elif is_function and not {"entity_path", "dictionary_path"} & settings.keys():
         raise ConfigError("labels: give the folder with the names of ids: entities.tsv and relations.tsv")
     paths = {"edge_paths": test, "train_paths": train, "filter_paths": valid}
@@ -335,6 +336,12 @@ def evaluate_files(
         overwrite=overwrite,
         observer=observer,
     )
+
+
+def _folder_of_labels(labels: str | PathLike[str]) -> str:
+    if not (is_url(fspath(labels)) or Path(labels).is_dir()):
+        raise ConfigError(f"labels: no such directory: {fspath(labels)}")
+    return fspath(labels)
 
 
 def _each(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> Sequence[str | PathLike[str]]:

@@ -94,7 +94,8 @@ def default_of(spec: attrs.Attribute[Any]) -> object:
 
 
 # What arguments of Python functions are called in a config.
-_OF_ARGUMENTS = {"labels": "dictionary_path", "test": "edge_paths", "known": "filter_paths", "train": "train_paths"}
+_OF_ARGUMENTS = {"test": "edge_paths", "known": "filter_paths", "train": "train_paths"}
+_OF_RUNS = ("output", "device", "overwrite")  # options of commands and arguments of functions, no keys
 
 
 def unknown_key(key: object, known: Iterable[str]) -> str:
@@ -102,6 +103,10 @@ def unknown_key(key: object, known: Iterable[str]) -> str:
     names = sorted(known)
     if (meant := _OF_ARGUMENTS.get(str(key))) in names:
         return f"unknown key; did you mean {meant!r}?"
+    if "entity_path" in names and key == "labels":
+        return "unknown key; tables find names in entity_path, files of edges by name in dictionary_path"
+    if "entity_path" in names and key in _OF_RUNS:
+        return f"unknown key; use --{key} (in Python: the argument {key})"
     if key == "all_negs" and "candidates" in names:  # a key of each relation
         return "unknown key; did you mean candidates=partition, or relations.INDEX.all_negs?"
     # Old PBG configs have keys in mixedCase.

@@ -21,9 +21,11 @@ from attrs import Factory, field, frozen
 from pbgeval.config import EvalConfig, read_relation_groups
 from pbgeval.config.loading import IN_MEMORY
 from pbgeval.errors import ConfigError, Faults, StorageError
-from pbgeval.models.labels import OF_RELATIONS, labels_beside, read_labels
+from pbgeval.models.labels import OF_RELATIONS, labels_beside, labels_by_type, labels_in_order, read_labels
+from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, grouped
-from pbgeval.storage.entities import read_entity_names, read_relation_names
+from pbgeval.scoring.block_scorer import Scorer
+from pbgeval.storage.entities import entity_names_path, read_entity_names, read_relation_names
 from pbgeval.storage.text import listed
 
 MAX_NEAREST = 5  # unknown names for which the nearest known one is sought: it takes a while
@@ -108,6 +110,35 @@ def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> Relation
     return RelationNames(num_relations, names)
 
 
+def names_of_type(
+    config: EvalConfig, model: EmbeddingModel | Scorer | None, entity_type: str, num_entities: int
+) -> Iterable[str] | None:
+    """Return the names of a type of one partition: those of `entity_path`'s files of labels, else the model's own.
+
+    Args:
+        config: the config.
+        model: in place of a checkpoint, if there is one.
+        entity_type: a type that relations use.
+        num_entities: of the type.
+
+    Returns:
+        None: a JSON file of `entity_path` has them, or nothing has.
+
+    Raises:
+        StorageError: a file of labels cannot be read, or has not one per entity.
+    """
+    folder = Path(config.entity_path)
+    vectors = model if isinstance(model, EmbeddingModel) else None
+    own = None if vectors is None else vectors.entity_names(entity_type)
+    if model is None or (vectors is not None and folder in (Path(vectors.label), Path(vectors.label).parent)):
+        return own
+    if entity_names_path(folder, entity_type, 0).exists():
+        return None
+    numbers_rows = vectors is None or entity_type not in vectors.rows_of_ids  # as labels number them
+    labels = labels_by_type(folder, config.used_entity_types).get(entity_type) if numbers_rows else None
+    return own if labels is None else labels_in_order(labels, num_entities)
+
+
 def relation_labels(config: EvalConfig, num_relations: int) -> list[str]:
     """Return what tables call each relation: its name, or its index where it has none.
 
@@ -168,13 +199,16 @@ class Restrictions:
         return None if all(part is None for part in parts) else _digest(parts)
 
 
-def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relations: int) -> Restrictions:
+def read_restrictions(
+    config: EvalConfig, numbering: EntityNumbering, num_relations: int, model: EmbeddingModel | Scorer | None = None
+) -> Restrictions:
     """Find what the lists of names in a config stand for.
 
     Args:
         config: its `restrict_*`, `head_candidates` and `tail_candidates`.
         numbering: of all types that relations use.
         num_relations: as the ids in edge files have them.
+        model: in place of a checkpoint, if there is one.
 
     Raises:
         ConfigError: Names are unknown or ambiguous, rows out of range, or no entity can compete; a line for each.
@@ -191,7 +225,7 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
     lists: dict[str, list[str]] = {key: getattr(config, key) for key in keys if getattr(config, key) is not None}
     numbers: dict[str, np.ndarray] = {}
     with faults.noted(ConfigError):
-        entities = _Entities(Path(config.entity_path), numbering)
+        entities = _Entities(config, numbering, model)
         numbers = entities.find(lists, {key: _where(config, key) for key in lists})
     allowed = numbers.get("restrict_entities")
     of_side = {side: numbers[f"{side.label}_candidates"] for side in ENDS if f"{side.label}_candidates" in numbers}
@@ -216,7 +250,9 @@ def _where(config: EvalConfig, key: str) -> str:
     return f"{config.source.name}: {key}" if config.source else key
 
 
-def _entity_names(entity_path: Path, numbering: EntityNumbering) -> Iterator[tuple[int, list[str]]]:
+def _entity_names(
+    config: EvalConfig, numbering: EntityNumbering, model: EmbeddingModel | Scorer | None
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the names of each partition that has some, after the number of its first entity.
 
     Raises:
@@ -224,7 +260,10 @@ def _entity_names(entity_path: Path, numbering: EntityNumbering) -> Iterator[tup
     """
     for slot, (entity_type, partition) in enumerate(numbering.slots):
         first, stop = numbering.range_of_slot(slot)
-        names = read_entity_names(entity_path, entity_type, partition, stop - first)
+        names = read_entity_names(Path(config.entity_path), entity_type, partition, stop - first)
+        if names is None and config.entities[entity_type].num_partitions == 1:
+            of_type = names_of_type(config, model, entity_type, stop - first)
+            names = None if of_type is None else [*of_type]
         if names is not None:
             yield first, names
 
@@ -233,8 +272,9 @@ def _entity_names(entity_path: Path, numbering: EntityNumbering) -> Iterator[tup
 class _Entities:
     """The entities that lists of names can mean."""
 
-    entity_path: Path
+    config: EvalConfig
     numbering: EntityNumbering
+    model: EmbeddingModel | Scorer | None
     _slots: dict[tuple[str, int], int] = field(  # by type and partition
         init=False,
         repr=False,
@@ -251,14 +291,14 @@ class _Entities:
         wanted = {name for names in lists.values() for name in names if self._address(name) is None}
         places: dict[str, list[int]] = defaultdict(list)  # the numbers of the entities that have each name
         has_names = False
-        for first, known in _entity_names(self.entity_path, self.numbering) if wanted else ():
+        for first, known in _entity_names(self.config, self.numbering, self.model) if wanted else ():
             has_names = True
             for row, name in enumerate(known):
                 if name in wanted:
                     places[name].append(first + row)
         unknown = sorted(wanted - places.keys())[:MAX_NEAREST]
         close: dict[str, list[str]] = defaultdict(list)  # the nearest known names to each unknown one
-        for _, known in _entity_names(self.entity_path, self.numbering) if unknown else ():
+        for _, known in _entity_names(self.config, self.numbering, self.model) if unknown else ():
             for name in unknown:
                 similar = [other for other in known if abs(len(other) - len(name)) <= 2][:_MAX_COMPARED]
                 close[name] += difflib.get_close_matches(name, similar, n=1)
@@ -296,8 +336,9 @@ class _Entities:
             addresses = [":".join(map(str, self.numbering.place_of(number))) for number in places[:4]]
             return f"ambiguous entity {name!r}: {len(places)} have that name; write {' or '.join(map(repr, addresses))}"
         if not has_names and _ADDRESS.fullmatch(name) is None:
-            is_in_memory = str(self.entity_path).startswith(IN_MEMORY)
-            missing = f"no entity_names_<type>_<partition>.json in {self.entity_path}"
+            is_in_memory = self.config.entity_path.startswith(IN_MEMORY)
+            labels = "" if self.model is None else " or entities.tsv"
+            missing = f"no entity_names_<type>_<partition>.json{labels} in {self.config.entity_path}"
             names = "entities in memory have no names" if is_in_memory else missing
             return f"unknown entity {name!r}: {names}; write type:partition:row"
         if name in nearest:

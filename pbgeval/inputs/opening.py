@@ -238,7 +238,7 @@ def open_inputs(
         numbering,
         known,
         model,
-        restrictions=read_restrictions(config, numbering, num_relations),
+        restrictions=read_restrictions(config, numbering, num_relations, model),
         candidate_files=given or (),
         left_out={path: found for path, found in left_out.items() if found is not None},
     )

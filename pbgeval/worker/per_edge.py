@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -10,10 +11,8 @@ import numpy as np
 from attrs import field, frozen
 
 from pbgeval.errors import StorageError
-from pbgeval.inputs.names import relation_labels
+from pbgeval.inputs.names import names_of_type, relation_labels
 from pbgeval.inputs.opening import Inputs
-from pbgeval.models.labels import OF_ENTITIES, labels_beside, labels_in_order
-from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import Bucket
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.ranks import QueryCounts
@@ -92,7 +91,7 @@ class PerEdgeFiles:
         config, inputs = context.inputs.config, context.inputs
         sizes = {key: file.num_rows for key, file in inputs.embeddings.items()}
         num_partitions = {name: config.entities[name].num_partitions for name in config.used_entity_types}
-        of_model = _names_of_model(inputs) if {*num_partitions.values()} == {1} else None
+        of_model = partial(_names_of_type, inputs) if {*num_partitions.values()} == {1} else None
         vocabulary = Vocabulary(
             EntityLabels(Path(config.entity_path), sizes, of_model=of_model),
             relation_labels(config, inputs.num_relations),
@@ -103,15 +102,8 @@ class PerEdgeFiles:
             write_topk_table(file, inputs.buckets[path_index][bucket], vocabulary)
 
 
-def _names_of_model(inputs: Inputs) -> Callable[[str], Iterable[str] | None] | None:
-    """Return what tells the names of a type's entities: a model, or the labels for a function; None: other files do."""
-    if isinstance(inputs.model, EmbeddingModel):
-        return inputs.model.entity_names
-    folder = Path(inputs.config.entity_path)
-    labels = labels_beside(folder, OF_ENTITIES)
-    if inputs.scorer is None or labels is None or any(folder.glob("entity_names_*.json")):
-        return None
-    return lambda _: labels_in_order(labels, inputs.numbering.num_entities)
+def _names_of_type(inputs: Inputs, entity_type: str) -> Iterable[str] | None:
+    return names_of_type(inputs.config, inputs.model, entity_type, inputs.embeddings[entity_type, 0].num_rows)
 
 
 def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:

@@ -136,6 +136,43 @@ def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> 
         report.top(head="entity 0", relation="relation 0")
 
 
+def test_labels_name_everything_at_every_door(folder: Path) -> None:
+    """Tables, lists and keys with names; of a function and of a model on disk that has no labels of its own."""
+    for name in ("entities", "relations"):
+        Path("mine", f"{name}.tsv").unlink()
+    tails = sorted({f"entity {tail}" for _, _, tail in EDGES["test"]})
+    options: dict[str, Any] = {"labels": Path("names"), "save_topk": 2, "tail_candidates": tails}
+    for number, model in enumerate((SCORER, "mine")):
+        reports = [
+            evaluate_triples(model, EDGES["test"], output=f"triples{number}", **options),
+            evaluate_files(model, "test.tsv", output=f"files{number}", **options),
+        ]
+        found = [
+            (
+                [row["relation"] for row in report.table("relations")],
+                [row["candidate"] for row in report.top(head="entity 0", relation="relation 0")],
+                [row["candidate"] for row in report.top(tail="entity 8", relation="relation 1")],
+            )
+            for report in reports
+        ]
+        assert found[0] == found[1]
+        assert found[0][0] == ["relation 0", "relation 1"]
+        assert {*found[0][1]} <= {*tails}
+
+
+def test_labels_that_are_given_win_over_those_beside_a_model(folder: Path) -> None:
+    Path("names/entities.tsv").write_text("".join(f"other {index}\n" for index in range(NUM_ENTITIES)))
+
+    report = evaluate_triples("mine", EDGES["test"], labels="names", output="done", save_topk=2)
+
+    assert report.top(head="other 0", relation="relation 0")
+    with pytest.raises(EvalError, match="labels: no such directory: nowhere"):
+        evaluate_triples("mine", EDGES["test"], labels="nowhere")
+    Path("names/entities.tsv").write_text("ann\n")
+    with pytest.raises(EvalError, match=r"names.entities\.tsv: 1 label for 9 ids, and none for id 1"):
+        evaluate_triples("mine", EDGES["test"], labels="names", output="short", save_topk=2)
+
+
 @pytest.mark.parametrize("of_ids", [int, str, np.int64, np.int32, torch.tensor, "all:0:{}".format])
 def test_a_report_by_ids_shows_the_best_candidates_by_ids(folder: Path, of_ids: Callable[[int], Any]) -> None:
     report = evaluate_triples(SCORER, [(3, 1, 4), (5, 0, 3)], output="done", save_topk=3)
