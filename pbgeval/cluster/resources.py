@@ -44,6 +44,9 @@ def threads_put_back() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+NO_CUDA = "device cuda: torch finds no CUDA device; use device cpu"
+
+
 def num_gpus(device: str) -> int:
     """Return how many GPUs of this host a run may use: those that torch sees, or 0 for the device `cpu`.
 
@@ -62,9 +65,29 @@ def choose_device(name: str, local_rank: int) -> torch.device:
     raise_first(
         LaunchError,
         (name not in ("auto", "cpu", "cuda"), f"device: expected auto, cpu or cuda, got {name!r}"),
-        (name == "cuda" and not gpus, "device cuda: torch finds no CUDA device; use device cpu"),
+        (name == "cuda" and not gpus, NO_CUDA),
     )
     return torch.device("cuda", local_rank % gpus) if gpus else torch.device("cpu")
+
+
+def torch_device(name: torch.device | str) -> torch.device:
+    """Return the device that torch calls by this name, for what a caller's model is on.
+
+    Raises:
+        LaunchError: a CUDA device where there is none or not as many, or no name of a device.
+    """
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise LaunchError(f"device: expected the name of a torch device, such as cpu or cuda, got {name!r}") from None
+    gpus = num_gpus(device.type)
+    is_missing = device.type == "cuda" and (device.index or 0) >= gpus
+    raise_first(
+        LaunchError,
+        (is_missing and not gpus, NO_CUDA),
+        (is_missing, f"device {device}: torch finds cuda:0 to cuda:{gpus - 1}"),
+    )
+    return device
 
 
 @frozen

@@ -26,6 +26,7 @@ from attrs import define, evolve, field, frozen
 from attrs.converters import optional
 from torch import Tensor
 
+from pbgeval.cluster.resources import torch_device
 from pbgeval.config import EvalConfig, config_of_keys
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.evaluation import check_before_training, evaluate
@@ -209,7 +210,7 @@ class RankBasedEvaluator(_Evaluator):  # type: ignore[misc] # PyKEEN is not inst
         num_entities = None if self.mode is None else getattr(mapped_triples, "num_entities", None)
         if self.mode is not None and num_entities is None:
             raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
-        model = model if device is None else model.to(device)
+        model = model if device is None else model.to(torch_device(device))
         scorer = pykeen_scorer(
             model,
             num_entities=num_entities,

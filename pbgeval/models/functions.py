@@ -20,6 +20,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
+from pbgeval.cluster.resources import torch_device
 from pbgeval.errors import EvalError, ScorerError, lack_of_memory, raise_first
 from pbgeval.notation import Side, T
 from pbgeval.scoring.block_scorer import check_mode, checked_scores
@@ -242,7 +243,7 @@ def edge_scorer(
             shape of its known ids. Edges then need times, and queries of unlike times are different queries.
 
     Raises:
-        ScorerError: a module in training mode, or without a `forward`; no cells per call.
+        EvalError: a module in training mode, or without a `forward`; no cells per call; no such device.
 
     Examples:
         >>> import torch
@@ -282,7 +283,7 @@ def batch_scorer(
         takes_time: whether the edges (b, 4) have a fourth column, the time; see `edge_scorer`.
 
     Raises:
-        ScorerError: a module in training mode, or without a `forward`; no batch size.
+        EvalError: a module in training mode, or without a `forward`; no batch size; no such device.
 
     Examples:
         >>> import torch
@@ -328,7 +329,7 @@ def side_scorer(
         takes_time: whether the edges (b, 4) have a fourth column, the time; see `edge_scorer`.
 
     Raises:
-        ScorerError: a module in training mode, or without a `forward`; no batch size.
+        EvalError: a module in training mode, or without a `forward`; no batch size; no such device.
 
     Examples:
         >>> import torch
@@ -356,7 +357,7 @@ def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  
         )
     check_mode(module, _name(score))
     tensors = [] if module is None or device is not None else [*module.parameters(), *module.buffers()]
-    return tensors[0].device if tensors else torch.device(device or "cpu")
+    return tensors[0].device if tensors else torch_device(device or "cpu")
 
 
 def _module_of(score: Any) -> torch.nn.Module | None:  # noqa: ANN401 - any callable

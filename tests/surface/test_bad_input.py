@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from pbgeval import EvalError, batch_scorer, edge_scorer, evaluate_triples, side_scorer
+from pbgeval.cluster.resources import torch_device
+from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.storage.text import printable
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, run_command, start_command, writes_nothing
@@ -337,6 +343,34 @@ def test_cuda_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     line = "device cuda: torch finds no CUDA device; use device cpu"
 
     check(fault(line, args=("--device", "cuda")), tmp_path / "case")
+    sizes: dict[str, Any] = {"num_entities": 5, "num_relations": 1}
+    model = torch.nn.Linear(2, 2)
+    doors: list[Callable[[str], object]] = [
+        lambda device: evaluate_triples(edge_scorer(print, **sizes), [(0, 0, 1)], device=device),
+        lambda device: edge_scorer(print, device=device, **sizes),
+        lambda device: batch_scorer(print, device=device, **sizes),
+        lambda device: side_scorer(print, device=device, **sizes),
+        lambda device: RankBasedEvaluator(device=device),
+        lambda device: RankBasedEvaluator().evaluate(model, [(0, 0, 1)], training=[(0, 0, 1)], device=device),
+    ]
+    for number, door in enumerate(doors):
+        with pytest.raises(EvalError, match=f"^{line}$"):
+            door("cuda")
+        with pytest.raises(EvalError, match=r"^device: expected .*, got 'gpu'$"):
+            door("gpu")
+        if number in (1, 2, 3, 5):  # as torch takes it
+            with pytest.raises(EvalError, match=f"^{line}$"):
+                door("cuda:1")
+
+
+def test_a_gpu_that_is_not_there_is_refused_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+
+    assert torch_device("cuda:1") == torch.device("cuda", 1)
+    assert torch_device(torch.device("cpu")) == torch.device("cpu")
+    with pytest.raises(EvalError, match="device cuda:2: torch finds cuda:0 to cuda:1"):
+        torch_device("cuda:2")
 
 
 # In two workers
