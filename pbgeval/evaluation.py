@@ -83,7 +83,6 @@ from pbgeval.results.output import (
     IMPORTED,
     OutputDirectory,
     digest_in,
-    digest_of,
     kept_edges_path,
     result_in,
     send_to_tensorboard,
@@ -92,6 +91,7 @@ from pbgeval.results.recompute import with_sections
 from pbgeval.results.result import METRICS, Result
 from pbgeval.results.sending import check_url, refuse_another_result, send_result
 from pbgeval.storage.edges import Array, Edges
+from pbgeval.storage.json_files import digest_of
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.text import is_url, names_file_of_edges
 from pbgeval.storage.writing import make_folder, temporary_folder

@@ -34,10 +34,11 @@ from pbgeval.metrics.registry import find_metric
 from pbgeval.metrics.topk_metrics import TOPK_METRICS
 from pbgeval.notation import Bucket, WorkUnit, values_between
 from pbgeval.progress import Observer
-from pbgeval.results.output import IMPORTED, digest_of
+from pbgeval.results.output import IMPORTED
 from pbgeval.results.recompute import BREAKDOWNS, ReportQuery, recompute, with_sections
 from pbgeval.results.result import HISTOGRAM, Result
 from pbgeval.results.saved_run import SavedRun
+from pbgeval.storage.json_files import digest_of
 from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import temporary_folder
 

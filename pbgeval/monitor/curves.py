@@ -55,7 +55,7 @@ def _bucket_visits(visits: Iterable[VisitRecord], metric: str) -> dict[Bucket, B
             before = _of_both(visit.details.before, metric, headline, before)
             after = _of_both(visit.details.after, metric, headline, after)
         if before is not None and after is not None:
-            measured[visit.bucket] = BucketVisit(2 * visit.after.count, float(before), float(after))
+            measured[visit.bucket] = BucketVisit(2 * visit.after.count, float(before), float(after), visit.edges)
     return measured
 
 
@@ -128,6 +128,12 @@ class PassRow:
     is_finished: bool = True  # False: a pass of our records that has not ended, or was interrupted
     paired_fall: Change | None = None  # how much worse than `fell_from`, edge by edge; None: they were not followed
     fell_from: int | None = None  # epoch
+    edges: frozenset[tuple[Bucket, int]] = frozenset()  # by bucket, what tells them from others (`VisitRecord.edges`)
+
+    @property
+    def compared(self) -> object:
+        """What is the same of passes that can be compared: edge path, chunk and held-out edges."""
+        return self.key.edge_path, self.key.edge_chunk, self.edges
 
     @property
     def gap(self) -> float | None:
@@ -157,6 +163,18 @@ class Curves:
         return next((row for row in reversed(self.passes) if row.is_finished), self.passes[-1])
 
     @property
+    def changes(self) -> list[int]:
+        """The positions of the finished passes whose held-out edges are others than in the pass before."""
+        before, found = dict[tuple[int, int], frozenset[tuple[Bucket, int]]](), []
+        for at, row in enumerate(self.passes):
+            place = row.key.edge_path, row.key.edge_chunk
+            if row.is_finished:
+                if before.get(place, row.edges) != row.edges:
+                    found.append(at)
+                before[place] = row.edges
+        return found
+
+    @property
     def best(self) -> PassRow | None:
         """The pass whose model to keep, as `Monitor.best_epoch` tells: the last to improve held-out edges, if any."""
         at = last_improvement([row.after for row in self._comparable], self._sign)
@@ -171,11 +189,10 @@ class Curves:
     @property
     def _comparable(self) -> list[PassRow]:
         """The finished passes over the edges of the last one, if all of their visits were measured."""
-        last = self.last.key
         return [
             row
             for row in self.passes
-            if (row.key.edge_path, row.key.edge_chunk) == (last.edge_path, last.edge_chunk)
+            if row.compared == self.last.compared
             and row.is_finished
             and not row.num_diverged
             and row.after is not None
@@ -296,7 +313,7 @@ class Curves:
         at, since = self.passes.index(self.last), []
         for of in self.teeth.values():
             earlier = max((number for number in of if number < at), default=None)
-            if at in of and earlier is not None:
+            if at in of and earlier is not None and of[at].edges == of[earlier].edges:
                 since.append((of[at].num_queries, self._sign * (of[at].before - of[earlier].after)))
         return _mean(since)
 
@@ -349,7 +366,8 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 sum(visit.details is not None and visit.details.diverged for visit in visits),
                 _of_both({name: of.standard_error for name, of in details.generalization.items()}, metric, headline),
                 RankedLists.of_visits(visits),
-                is_finished=record is not None or not any(visit.details for visit in visits),
+                is_finished=record is not None or not (records or any(visit.details for visit in visits)),
+                edges=frozenset((visit.bucket, visit.edges) for visit in visits if visit.edges is not None),
                 paired_fall=None
                 if details.fall is None or details.fall.value is None or metric != "mrr"
                 else Change(details.fall.value, details.fall.standard_error, details.fall_clusters - 1),

@@ -40,6 +40,7 @@ class BucketVisit:
     num_queries: int
     before: float  # mean reciprocal rank
     after: float
+    edges: int | None = None  # what tells them from others, as `VisitRecord.edges`
 
 
 @frozen
@@ -80,9 +81,11 @@ class GapTest:
     _teeth: dict[Hashable, _Teeth] = field(factory=dict, init=False)
 
     def add(self, visits: Mapping[Any, BucketVisit]) -> None:
-        """Add the visits of a pass, by what comes again: bucket, chunk and edge path."""
+        """Add the visits of a pass, by what comes again: bucket, chunk and edge path. Other edges begin anew."""
         for key, visit in visits.items():
-            self._teeth[key] = self._teeth[key].then(visit) if key in self._teeth else _Teeth(visit)
+            teeth = self._teeth.get(key)
+            is_same = teeth is not None and teeth.visit.edges == visit.edges
+            self._teeth[key] = teeth.then(visit) if teeth is not None and is_same else _Teeth(visit)
 
     def judge(
         self,

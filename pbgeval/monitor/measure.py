@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.resources import threads_put_back
@@ -56,6 +57,7 @@ from pbgeval.stats.rank_stats import RankStats, StatsLayout
 from pbgeval.stats.rank_types import RankType
 from pbgeval.stats.ranks import RankCounts
 from pbgeval.storage.edges import EdgeBlock
+from pbgeval.storage.json_files import digest_of
 
 # A model that scores queries by number -> what a monitor reads, in the place of tables of vectors.
 
@@ -153,6 +155,24 @@ class MonitorProtocol:
     sides: tuple[Side, ...] = (Side.LHS, Side.RHS)  # that are hidden
     layout: StatsLayout = field(factory=lambda: StatsLayout((1, 3, 5, 10, 50)))
     loss: LossSettings | None = None
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All of it that can change a number, by the names of `Monitor`'s arguments and ready for JSON."""
+        schema = asdict(self.schema)
+        for of in schema["relations"]:
+            del of["name"]
+        return {
+            "eval_num_batch_negs": self.lists.num_batch_negs,
+            "eval_num_uniform_negs": self.lists.num_uniform_negs,
+            "seed": self.seed,
+            "sides": sorted(side.name for side in self.sides),
+            "pbg_semantics": self.lists.pbg_semantics,
+            "batch_size": self.lists.batch_size,
+            "loss_fn": self.loss and self.loss.name,
+            "margin": self.loss.margin if self.loss is not None and self.loss.name == "ranking" else None,
+            "schema": digest_of(schema),
+        }
 
     @cached_property
     def is_exact(self) -> bool:
@@ -363,6 +383,16 @@ def _table(protocol: MonitorProtocol, name: str, partition: int, model: Model) -
 
 
 @frozen(eq=False)
+class HeldOut:
+    """The edges of a bucket that are measured."""
+
+    edges: EdgeBlock
+    sample: EdgeBlock  # training edges for comparison
+    digest: int = 0  # of the edges in any order, and of the settings: figures of equal digests can be compared
+    order: int = 0  # of the edges in this order: these can be followed one by one
+
+
+@frozen(eq=False)
 class Followed:
     """Reciprocal ranks of a bucket's held-out edges over the visits so far, 16 bytes an edge.
 
@@ -374,19 +404,22 @@ class Followed:
     lost_E: np.ndarray
     num_teeth: int
     epoch: int  # of the last visit
+    order: int  # of the edges, as `HeldOut` has it
     best_E: np.ndarray | None = None  # int32, after the pass to keep; None: not known
 
     @classmethod
-    def then(cls, so_far: Followed | None, epoch: int, before_E: np.ndarray, after_E: np.ndarray) -> Followed:
+    def then(
+        cls, so_far: Followed | None, epoch: int, order: int, before_E: np.ndarray, after_E: np.ndarray
+    ) -> Followed:
         """Add a visit."""
         if so_far is None:
             none = np.empty(0, np.int32)
-            return cls(after_E.astype(np.int32), none, none, 0, epoch)
+            return cls(after_E.astype(np.int32), none, none, 0, epoch, order)
         gained_E, lost_E = after_E - before_E, so_far.after_E - before_E
         if so_far.num_teeth:
             gained_E, lost_E = (so_far.gained_E + gained_E) >> 1, (so_far.lost_E + lost_E) >> 1
         after_E, gained_E, lost_E = (of.astype(np.int32) for of in (after_E, gained_E, lost_E))
-        return cls(after_E, gained_E, lost_E, so_far.num_teeth + 1, epoch, so_far.best_E)
+        return cls(after_E, gained_E, lost_E, so_far.num_teeth + 1, epoch, order, so_far.best_E)
 
     def keep(self, epoch: int) -> Followed:
         """Take the pass of this epoch for the one to keep."""
@@ -402,8 +435,7 @@ class Visit:
 
     key: PassKey
     bucket: Bucket
-    held_out: EdgeBlock
-    sample: EdgeBlock  # training edges for comparison
+    held_out: HeldOut
     model: Model
     protocol: MonitorProtocol
     finished: Callable[[Visit], None]  # is told of a visit that has come to its end
@@ -425,15 +457,15 @@ class Visit:
         )
 
     def __enter__(self) -> Visit:
-        self._before = self._measure(self.held_out)
+        self._before = self._measure(self.held_out.edges)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
             return
         before = self._before
-        after = self._measure(self.held_out)
-        training = self._measure(self.sample)
+        after = self._measure(self.held_out.edges)
+        training = self._measure(self.held_out.sample)
         if before is not None and after is not None:
             begun = time.perf_counter()
             protocol, values = self.protocol, after.values
@@ -443,7 +475,9 @@ class Visit:
                 PhaseSums.zero(protocol.layout, protocol.sides) if training is None else training.phase,
             )
             reciprocal_ranks = before.values.values_ED[:, 0], values.values_ED[:, 0]
-            self.followed = followed = Followed.then(self.followed, self.key.epoch, *reciprocal_ranks)
+            self.followed = followed = Followed.then(
+                self.followed, self.key.epoch, self.held_out.order, *reciprocal_ranks
+            )
             teeth = (followed.gained_E, followed.lost_E) if followed.num_teeth >= MIN_TEETH else (None, None)
             fall_E = None if followed.best_E is None else followed.best_E - values.values_ED[:, 0]
             clusters = [
@@ -456,7 +490,7 @@ class Visit:
                 ),
             ]
             self.lists, self.num_entities = after.lists, after.num_entities
-            self.sums = PassSums.from_visit(phases, clusters, protocol.headline)
+            self.sums = PassSums.from_visit(phases, clusters, protocol.headline, self.held_out.digest)
             self.seconds += time.perf_counter() - begun
         self.finished(self)
 
@@ -485,17 +519,22 @@ class Visit:
         """Whether a query has more than two candidates for each entity, so that most compete several times."""
         return self.lists is not None and self.lists.mean(self.lists.candidates_G) > 2 * self.num_entities
 
-    def record(self, index: int, worker: int) -> VisitRecord:
-        """Return what is written of the visit."""
+    def record(self, index: int, worker: int, settings: Mapping[str, Any]) -> VisitRecord:
+        """Return what is written of the visit; `settings` are those that the digest is of."""
         seconds = round(self.seconds, 6)
+        digest = self.held_out.digest if self.held_out.edges.num_edges else None
         if self.sums is None or self.lists is None:
-            details = VisitDetails(self.reason is not None, self.reason, worker, seconds=seconds)
+            details = VisitDetails(
+                self.reason is not None, self.reason, worker, seconds=seconds, digest=digest, settings=settings
+            )
             return VisitRecord(self.key, self.bucket, index, self.stats, None, None, details)
         with_loss = self.protocol.loss is not None
         before, after = (phase.figures(with_loss=with_loss) for phase in self.sums.phases[:TRAINING])
         details = VisitDetails(
             worker=worker,
             seconds=seconds,
+            digest=digest,
+            settings=settings,
             cluster=self.sums.clusters[0].unit,
             num_clusters=self.sums.clusters[0].num_clusters,
             candidates=self.lists.mean(self.lists.candidates_G),

@@ -16,6 +16,8 @@ full is a warning. Only what the loop itself gets wrong raises: ids out of range
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -24,14 +26,14 @@ from typing import Any, Generic
 
 import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.monitor.gap_test import BucketVisit, GapTest
 from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, best_pass, last_improvement
-from pbgeval.monitor.measure import Followed, MonitorProtocol, Visit
+from pbgeval.monitor.measure import Followed, HeldOut, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, PassSums
 from pbgeval.monitor.records import (
     LOGGER,
@@ -47,7 +49,7 @@ from pbgeval.monitor.records import (
     file_of_worker,
     read_history,
 )
-from pbgeval.monitor.schema import Model, ModelSchema, hash_edges, sample_of_rest, threshold_of
+from pbgeval.monitor.schema import Model, ModelSchema, digest_of_edges, hash_edges, sample_of_rest, threshold_of
 from pbgeval.notation import Bucket, Side, T
 from pbgeval.ranking.sampled_lists import SampledLists
 from pbgeval.ranking.settings import LossSettings
@@ -56,7 +58,8 @@ from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.edges import EdgeBlock
-from pbgeval.storage.text import plural
+from pbgeval.storage.json_files import differing, digest_of
+from pbgeval.storage.text import one_line, plural
 
 # Visits of a pass, on any number of workers -> its summary, and whether it overfits to buckets.
 
@@ -70,6 +73,12 @@ class PastPass:
     key: PassKey
     details: PassDetails
     visits: Mapping[Place, BucketVisit] = field(factory=dict)
+    edges: frozenset[tuple[int, int]] = frozenset()  # by bucket, what tells them from others (`VisitRecord.edges`)
+
+    @property
+    def compared(self) -> object:
+        """What is the same of passes whose figures can be compared: edge path, chunk and held-out edges."""
+        return self.key.edge_path, self.key.edge_chunk, self.edges
 
     def figures(self, when: str) -> Values:
         """Return the figures `before` or `after`; a pass with a visit that diverged has none to compare."""
@@ -197,7 +206,10 @@ class Monitor:
         self._warn, self._warned = warn or LOGGER.warning, set[str]()
         self._test, self._past = GapTest(alarm_rate, tolerance), list[PastPass]()  # passes in order
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
-        self._held_out: dict[tuple[int, int, Bucket], tuple[EdgeBlock, EdgeBlock]] = {}  # and training edges
+        self._settings = {"eval_fraction": eval_fraction, **self._protocol.settings}
+        self._digest = digest_of(self._settings)
+        self._held_out: dict[tuple[int, int, Bucket], HeldOut] = {}
+        self._edges: dict[tuple[int, int, Bucket], int] = {}  # of the last visit, as `VisitRecord.edges`
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
         self._key: PassKey | None = None  # of the pass in hand
         self._sums, self._next_index = self._no_sums(), 0
@@ -241,10 +253,19 @@ class Monitor:
         sampled = sample_of_rest(hash_E, self.threshold, len(held_out)) if self._compares else none
         measured, compared = (_bucket_edges(columns, rows) for rows in (held_out, sampled))
         where = (edge_path, edge_chunk, place)
-        before, _ = self._held_out.get(where, (measured, None))
-        if not all(map(torch.equal, (before.lhs, before.rel, before.rhs), (measured.lhs, measured.rel, measured.rhs))):
-            self._followed.pop(where, None)  # other edges than the last time cannot be compared with those
-        self._held_out[where] = measured, compared
+        held_out_hash_E = hash_E[held_out]
+        order = int.from_bytes(hashlib.blake2b(held_out_hash_E.tobytes(), digest_size=8).digest(), "little")
+        edges_held_out = HeldOut(measured, compared, digest_of_edges(held_out_hash_E, self._digest), order)
+        if where in self._followed and self._followed[where].order != order:
+            del self._followed[where]  # other edges than the last time cannot be compared with those
+        if self._edges.setdefault(where, edges_held_out.digest) != edges_held_out.digest:
+            self._edges[where] = edges_held_out.digest
+            self._warn_once(
+                "edges",
+                f"bucket {tuple(place)}: other held-out edges ({len(held_out):,}) than in earlier epochs, so the graph "
+                "has changed; epochs from now on are compared among themselves only",
+            )
+        self._held_out[where] = edges_held_out
         return Split(_taken(edges, training), _taken(edges, held_out), training, held_out, compared)
 
     def watch(
@@ -271,7 +292,7 @@ class Monitor:
         if not self.is_on:
             none = torch.empty(0, dtype=torch.int64)
             nothing = EdgeBlock(0, none, none, none)
-            return Visit(key, place, nothing, nothing, model, self._protocol, lambda visit: None)
+            return Visit(key, place, HeldOut(nothing, nothing), model, self._protocol, lambda visit: None)
         if isinstance(model, Mapping):
             raise DataError("model: pass ModelTensors(tables, operators) or ScoredModel(scorer), not a dictionary")
         edges = self._held_out.get((edge_path, edge_chunk, place))
@@ -287,7 +308,7 @@ class Monitor:
         followed = self._followed.get((edge_path, edge_chunk, place))
         # Where it was not visited in the last epoch, another worker has visited the bucket since.
         is_known = followed is not None and (self.num_workers == 1 or followed.epoch == epoch - 1)
-        return Visit(key, place, *edges, model, self._protocol, self._finish, followed if is_known else None)
+        return Visit(key, place, edges, model, self._protocol, self._finish, followed if is_known else None)
 
     def end_pass(self, epoch: int, *, edge_path: int = 0, edge_chunk: int = 0) -> PassRecord | None:
         """Add up a pass over all workers, of which each calls it; return its summary, None if nothing is held out."""
@@ -320,7 +341,7 @@ class Monitor:
             (when not in ("before", "after"), f"should_stop: expected when = before or after, got {when!r}"),
             (patience < 1, f"should_stop: expected patience >= 1, got {patience}"),
         )
-        figures = [past.figures(when) for past in self._past]
+        figures = [past.figures(when) for past in self._of_same_edges]
         best = best_pass(figures, metric, self.headline.value, relative_delta)
         return len(figures) - (-1 if best is None else best) - 1 >= patience
 
@@ -330,19 +351,25 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or an argument out of range.
         """
-        best = best_pass([past.figures("after") for past in self._past], metric, self.headline.value, relative_delta)
-        return None if best is None else self._past[best].key.epoch
+        passes = self._of_same_edges
+        best = best_pass([past.figures("after") for past in passes], metric, self.headline.value, relative_delta)
+        return None if best is None else passes[best].key.epoch
+
+    @property
+    def _of_same_edges(self) -> list[PastPass]:
+        """The passes that can be compared with the last one."""
+        return [past for past in self._past if past.compared == self._past[-1].compared]
 
     def _finish(self, visit: Visit) -> None:
         """Record a visit and add it to its pass."""
         sums = visit.sums
-        self._append(visit.record(self._next_index, self.worker))
+        self._append(visit.record(self._next_index, self.worker, self._settings))
         self._next_index += 1
         if visit.followed is not None:
             self._followed[visit.key.edge_path, visit.key.edge_chunk, visit.bucket] = visit.followed
         if visit.reason is not None:
             sums = PassSums.zero(self._protocol.layout, self._protocol.sides, 1)
-            sums.buckets[0, :2] = 1  # a visit that diverged
+            sums.buckets[0, :3] = torch.tensor([1, 1, visit.held_out.digest])  # a visit that diverged
             self._warn_once(
                 "diverged",
                 f"epoch {visit.key.epoch}, bucket {tuple(visit.bucket)}: the model has diverged, which is recorded; "
@@ -378,15 +405,17 @@ class Monitor:
         is_followed = gained.num_queries(MEAN_RECIPROCAL_RANK) >= num_queries
         judgement = self._test.judge(visits, *((gained, lost) if is_followed else ()))
         figures = sums.figures(self.headline, with_loss=with_loss)
-        best_mrr, best_pass = self._best(key, figures["after"], is_whole=not sums.buckets[:, 1].any())
+        num_diverged = int(sums.buckets[:, 1].sum())
+        now = PastPass(key, PassDetails(num_diverged=num_diverged, **figures), visits, sums.edges())
+        best_mrr, best_pass = self._best(now)
         is_fall_known = best_pass != key.epoch and 0 < num_queries <= fall.num_queries(MEAN_RECIPROCAL_RANK)
         if best_pass == key.epoch:
             for place, followed in self._followed.items():
                 if place[:2] == (key.edge_path, key.edge_chunk):
                     self._followed[place] = followed.keep(key.epoch)
-        details = PassDetails(
+        details = evolve(
+            now.details,
             num_buckets=len(visits),
-            num_diverged=int(sums.buckets[:, 1].sum()),
             verdict=judgement.verdict,
             lost=judgement.lost,
             level=judgement.level,
@@ -394,9 +423,8 @@ class Monitor:
             best_mrr=best_mrr,
             fall=fall.estimate(MEAN_RECIPROCAL_RANK) if is_fall_known else None,
             fall_clusters=fall.num_clusters if is_fall_known else 0,
-            **figures,
         )
-        self._past.append(PastPass(key, details, visits))
+        self._past.append(evolve(now, details=details))
         record = PassRecord(key, max(self._next_index - 1, 0), sums.phases[AFTER].figures(with_loss=with_loss), details)
         self._key, self._sums = None, self._no_sums()
         if self.worker == 0:
@@ -411,13 +439,12 @@ class Monitor:
                 )
         return record
 
-    def _best(self, key: PassKey, after: Values, *, is_whole: bool) -> tuple[float | None, int | None]:
+    def _best(self, now: PastPass) -> tuple[float | None, int | None]:
         """Return the mean reciprocal rank after the pass over these edges to keep so far, and the epoch of the pass."""
-        name = f"both.{self.headline.value}.mean_reciprocal_rank"
-        passes = [(past.key, past.figures("after")) for past in self._past] + [(key, after if is_whole else {})]
-        of_same = [of for of in passes if (of[0].edge_path, of[0].edge_chunk) == (key.edge_path, key.edge_chunk)]
-        best = last_improvement([figures.get(name) for _, figures in of_same], 1)
-        return (None, None) if best is None else (of_same[best][1][name], of_same[best][0].epoch)
+        passes = [past for past in (*self._past, now) if past.compared == now.compared]
+        values = [past.figures("after").get(f"both.{self.headline.value}.mean_reciprocal_rank") for past in passes]
+        best = last_improvement(values, 1)
+        return (None, None) if best is None else (values[best], passes[best].key.epoch)
 
     def _rewind(self, key: PassKey) -> None:
         """Forget the passes from this one on if it is over or of an earlier epoch."""
@@ -455,25 +482,52 @@ class Monitor:
             self._warn(message)
 
     def _resume(self, folder: Path) -> None:
-        """Go on from the records of an earlier process; of its errors only those between buckets."""
+        """Go on from the records of an earlier process; of its errors only those between buckets.
+
+        Raises:
+            ConfigError: they were made with other settings, so that figures cannot be compared.
+        """
         history = self._team.broadcast_object(
             read_history(folder, self._warn)
             if self.worker == 0 and folder.is_dir() and any(folder.glob("training_stats*.json"))
             else History((), ())
         )
+        self._check_settings(folder, history)
         prefix = f"both.{self.headline.value}."
-        visits = dict[PassKey, dict[Place, BucketVisit]]()
+        visits, edges = dict[PassKey, dict[Place, BucketVisit]](), dict[PassKey, dict[int, int]]()
         for visit in history.visits:
-            key = visit.key
+            key, bucket = visit.key, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs
+            if visit.edges is not None:
+                edges.setdefault(key, {})[bucket] = visit.edges
+                self._edges[key.edge_path, key.edge_chunk, visit.bucket] = visit.edges
             ours = visit.details or VisitDetails(diverged=True)
             before, after = (figures.get(f"{prefix}mean_reciprocal_rank") for figures in (ours.before, ours.after))
             if not ours.diverged and before is not None and after is not None:
-                place = (key.edge_path, key.edge_chunk, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs)
-                visits.setdefault(key, {})[place] = BucketVisit(int(ours.after[f"{prefix}count"] or 0), before, after)
+                visits.setdefault(key, {})[key.edge_path, key.edge_chunk, bucket] = BucketVisit(
+                    int(ours.after[f"{prefix}count"] or 0), before, after, visit.edges
+                )
         for key, record in {record.key: record for record in history.passes}.items():
             if record.details is not None:
-                self._remember(PastPass(key, record.details, visits.get(key, {})))
+                self._remember(
+                    PastPass(key, record.details, visits.get(key, {}), frozenset(edges.get(key, {}).items()))
+                )
         self._next_index = max((visit.index + 1 for visit in history.visits), default=0)
+
+    def _check_settings(self, folder: Path, history: History) -> None:
+        """Refuse records that were made with other settings; those of an earlier version do not tell."""
+        known = [of.details.settings for of in history.visits if of.details is not None and of.details.settings]
+        names = differing(known[-1], self._settings) if known else []
+        if names:
+            told = [
+                "another schema (relations, entity types or comparator)"
+                if name == "schema"
+                else f"{name} = {json.dumps(known[-1].get(name))}, now {json.dumps(self._settings.get(name))}"
+                for name in names
+            ]
+            raise ConfigError(
+                f"{folder}: its records were made with {one_line('; '.join(told))}, so epochs could not be compared; "
+                "go on with the settings of the records, or choose another folder"
+            )
 
 
 def _bucket(bucket: tuple[int, int]) -> Bucket:

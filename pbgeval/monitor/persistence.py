@@ -137,7 +137,16 @@ def _limbs(products_GD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 BEFORE, AFTER, TRAINING = range(3)
 _AUC_BITS = 30
-_COLUMNS_OF_BUCKET = ("visits", "diverged", "queries", "before.low", "before.high", "after.low", "after.high")
+_COLUMNS_OF_BUCKET = (
+    "visits",
+    "diverged",
+    "digests",
+    "queries",
+    "before.low",
+    "before.high",
+    "after.low",
+    "after.high",
+)
 
 
 @frozen(eq=False)
@@ -215,17 +224,22 @@ class PassSums:
         return cls(phases, clusters, torch.zeros((num_buckets, len(_COLUMNS_OF_BUCKET)), dtype=torch.int64))
 
     @classmethod
-    def from_visit(cls, phases: Sequence[PhaseSums], clusters: Sequence[ClusterSums], headline: RankType) -> PassSums:
+    def from_visit(
+        cls, phases: Sequence[PhaseSums], clusters: Sequence[ClusterSums], headline: RankType, digest: int
+    ) -> PassSums:
         """Return what one visit adds; its table has the one row of its bucket.
 
         Args:
             phases: as `PassSums` has them.
             clusters: the same.
             headline: the rank type of the bucket's row.
+            digest: of the edges that were measured.
         """
         columns = [f"{headline.value}.{MEAN_RECIPROCAL_RANK.name}.{part}" for part in ("low", "high")]
         sums = [phase.stats["both"].total(column) for phase in phases[:TRAINING] for column in columns]
-        return cls(phases, clusters, torch.tensor([[1, 0, phases[AFTER].stats["both"].total("num_queries"), *sums]]))
+        return cls(
+            phases, clusters, torch.tensor([[1, 0, digest, phases[AFTER].stats["both"].total("num_queries"), *sums]])
+        )
 
     def add(self, visit: PassSums, bucket: int) -> None:
         """Add a visit to a bucket."""
@@ -267,7 +281,14 @@ class PassSums:
             if diverged or not queries
             else BucketVisit(
                 queries,
-                *((low + (high << LIMB_BITS)) / (queries << FRACTION_BITS) for low, high in (limbs[:2], limbs[2:])),
+                before=(limbs[0] + (limbs[1] << LIMB_BITS)) / (queries << FRACTION_BITS),
+                after=(limbs[2] + (limbs[3] << LIMB_BITS)) / (queries << FRACTION_BITS),
+                edges=digests // visits,
             )
-            for _, diverged, queries, *limbs in self.buckets.tolist()
+            for visits, diverged, digests, queries, *limbs in self.buckets.tolist()
         ]
+
+    def edges(self) -> frozenset[tuple[int, int]]:
+        """Return what tells which edges were measured: the number of each bucket, and the digest of its edges."""
+        rows = enumerate(self.buckets.tolist())
+        return frozenset((bucket, digests // visits) for bucket, (visits, _, digests, *_) in rows if visits)

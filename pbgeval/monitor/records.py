@@ -91,6 +91,8 @@ class VisitDetails:
     seconds: float = 0.0  # that measuring took
     candidates: float | None = None  # of a query of the held-out edges, on average
     mrr_by_chance: float | None = None  # of their lists, H(n) / n each
+    digest: int | None = None  # of the held-out edges and the settings; None: no edges, or an earlier version's record
+    settings: Mapping[str, Any] = field(factory=dict)  # that change figures, by the names of `Monitor`'s arguments
 
 
 # What a pass says about overfitting to buckets (decision 0017)
@@ -139,6 +141,13 @@ class VisitRecord:
     before: PbgFigures | None  # None: nothing is held out
     after: PbgFigures | None
     details: VisitDetails | None = None  # None: written by PBG
+
+    @property
+    def edges(self) -> int | None:
+        """What tells the edges that were measured from others: a digest, in PBG's records their number; None: none."""
+        if self.details is not None and self.details.digest is not None:
+            return self.details.digest
+        return None if self.after is None else self.after.count
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""
@@ -224,7 +233,8 @@ _SHAPE = Keys(  # of the keys that are there; `_record_of` names those that are 
                     "fall": OrNull(_ESTIMATE),
                     "training": OrNull(_FIGURES),
                     **dict.fromkeys(("lost", "level", "best_mrr", "candidates", "mrr_by_chance"), OrNull(_FIGURE)),
-                    "best_pass": OrNull(COUNT),
+                    **dict.fromkeys(("best_pass", "digest"), OrNull(COUNT)),
+                    "settings": Keys(),
                     "reason": OrNull(TEXT),
                     **dict.fromkeys(("cluster", "verdict"), TEXT),
                     "seconds": _FIGURE,

@@ -195,6 +195,7 @@ class ModelTensors:
 
 ROWS_AT_A_TIME = 1 << 15  # so that the words in hand stay in cache; changes no number
 NUM_HASHES = 1 << 64
+DIGEST_BITS = 40  # so few that the digests of a pass add up exactly
 
 
 def threshold_of(fraction: float) -> int:
@@ -240,6 +241,13 @@ def hash_edges(
             state_E = split_mix(state_E ^ column_E[part].astype(np.uint64))
         hashes_E[part] = state_E
     return hashes_E
+
+
+def digest_of_edges(hash_E: np.ndarray, settings: str) -> int:
+    """Return a number of `DIGEST_BITS` bits for the edges of these hashes, in any order, under settings of a digest."""
+    total = int(split_mix(hash_E).sum(dtype=np.uint64))
+    told = hashlib.blake2b(f"{settings} {len(hash_E)} {total}".encode(), digest_size=DIGEST_BITS // 8)
+    return int.from_bytes(told.digest(), "little")
 
 
 def _word(prefix: str, ends: EndTypes) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 from attrs import frozen
 
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves
+from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.notation import grouped
 from pbgeval.report.figures import Z, capital, number, rounded, short_title, text_of
 from pbgeval.report.tables import DataTable, fitting, left_out
@@ -457,7 +458,7 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
     shown = {label: values for label, values in series.items() if any(value is not None for value in values)}
     known = [value for values in shown.values() for value in values if value is not None]
     y = linear(name, min(known, default=0.0), max(known, default=1.0))
-    lines = [Line(kind, tuple(enumerate(values)), has_dots=True) for kind, values in enumerate(shown.values())]
+    lines = [Line(kind, _apart(values, curves), has_dots=True) for kind, values in enumerate(shown.values())]
     levels = Chart(
         title=f"{capital(name)} before and after each epoch",
         description=f"{name} of held-out edges before and after each epoch; the table has the numbers",
@@ -483,7 +484,7 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
         y=linear(f"gap of {name}", min(heights), max(heights)),
         lines=[
             Line("zero", ((x.low, 0.0), (x.high, 0.0))),
-            Line(0, tuple(enumerate(gaps)), has_dots=True),
+            Line(0, _apart(gaps, curves), has_dots=True),
             *([Line(0, ends)] if any(halves) else []),
         ],
     )
@@ -492,7 +493,7 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
 
 def _visits(curves: Curves, x: Axis) -> Chart:
     lines = [
-        Line("thin", [end for at, of in visits.items() for end in ((at - 0.25, of.before), (at + 0.25, of.after))])
+        Line("thin", _steps(visits))
         for visits in [*curves.teeth.values()][: max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))]
     ]
     known = [value for line in lines for _, value in line.points if value is not None]
@@ -507,6 +508,23 @@ def _visits(curves: Curves, x: Axis) -> Chart:
         note="Each line is a bucket. It steps up while the bucket is trained. If it falls back until the next visit, "
         "training overfits to buckets.",
     )
+
+
+def _steps(visits: Mapping[int, BucketVisit]) -> list[tuple[float, float | None]]:
+    """Return the points of a bucket's visits, with a gap where its held-out edges changed."""
+    points: list[tuple[float, float | None]] = []
+    edges = next(iter(visits.values())).edges
+    for at, of in visits.items():
+        points += [] if of.edges == edges else [(at - 0.25, None)]
+        points += [(at - 0.25, of.before), (at + 0.25, of.after)]
+        edges = of.edges
+    return points
+
+
+def _apart(values: Sequence[float | None], curves: Curves) -> list[tuple[float, float | None]]:
+    """Return the points of passes, with a gap where held-out edges changed: they cannot be compared."""
+    changes = curves.changes
+    return [point for at, value in enumerate(values) for point in [(at, None)] * (at in changes) + [(at, value)]]
 
 
 def _finite(value: float | None) -> float | None:

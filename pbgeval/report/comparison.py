@@ -27,8 +27,8 @@ from pbgeval.report.tables import (
 )
 from pbgeval.report.unlike_runs import told_difference, told_left_out
 from pbgeval.results.csv_tables import to_csv
-from pbgeval.results.output import differing
 from pbgeval.results.result import Result
+from pbgeval.storage.json_files import differing
 from pbgeval.storage.text import json_text
 
 if TYPE_CHECKING:

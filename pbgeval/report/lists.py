@@ -18,8 +18,8 @@ from pbgeval.notation import ENDS
 from pbgeval.report.figures import final_table
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable
-from pbgeval.results.output import digest_of
 from pbgeval.results.result import SCHEMA_VERSION
+from pbgeval.storage.json_files import digest_of
 from pbgeval.storage.text import json_text
 from pbgeval.version import __version__
 

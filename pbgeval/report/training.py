@@ -41,7 +41,11 @@ _OF_LOSSES: Mapping[Verdict, str] = {  # where held-out edges get worse in a vis
 
 def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says about training edges and about buckets, in words."""
-    return [*_about_training_edges(curves), _about_buckets(curves)]
+    changed = [
+        f"Epoch {_pass_name(curves.passes[at])} has other held-out edges than epochs before, which are not compared."
+        for at in curves.changes[-1:]
+    ]
+    return [*_about_training_edges(curves), _about_buckets(curves), *changed]
 
 
 def _about_buckets(curves: Curves) -> str:

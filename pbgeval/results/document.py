@@ -29,7 +29,6 @@ from pbgeval.metrics.summary import (
 )
 from pbgeval.notation import Side
 from pbgeval.ranking.tally import SideResult
-from pbgeval.results.output import digest_of
 from pbgeval.results.rank_rows import HistogramRows
 from pbgeval.results.result import BUCKETS, HISTOGRAM, SCHEMA_VERSION, OnDemand, Result
 from pbgeval.scoring.full_precision import full_precision
@@ -38,6 +37,7 @@ from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
 from pbgeval.stats.rank_stats import StatsLayout, sums_of_groups
 from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.storage.json_files import digest_of
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 SIDES_IN_ORDER = ("both", "head", "tail", "relation")  # as columns of tables are read

@@ -10,7 +10,6 @@ succeeds, the files of the earlier result are removed; others stay in `NAME.earl
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -27,6 +26,7 @@ from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.rank_rows import HistogramRows
 from pbgeval.results.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, errors_of
 from pbgeval.sinks import TENSORBOARD, LoggedRun, line_of, open_tensorboard
+from pbgeval.storage.json_files import differing, digest_of
 from pbgeval.storage.text import json_text, listed, open_input
 from pbgeval.storage.writing import (
     files_below,
@@ -107,11 +107,6 @@ def _is_inside(name: str, folder: str) -> bool:
     return name.startswith(f"{folder}/") and name.endswith(_ENDINGS[folder])
 
 
-def digest_of(provenance: Mapping[str, Any]) -> str:
-    """Return the run's digest: of all that can change a number, and of nothing else."""
-    return hashlib.sha256(json.dumps(provenance, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
-
-
 def digest_in(folder: Path) -> str | None:
     """Return the digest of the run whose output directory this is; None: of none, or it cannot be read."""
     try:
@@ -120,11 +115,6 @@ def digest_in(folder: Path) -> str | None:
         return None
     digest = (document.get("provenance") or {}).get("digest")
     return digest if isinstance(digest, str) else None
-
-
-def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Return the keys whose values differ, in order."""
-    return sorted(key for key in {*a, *b} if a.get(key) != b.get(key))
 
 
 def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:

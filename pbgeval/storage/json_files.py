@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -77,3 +79,13 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a name that stands twice")
     return found
+
+
+def digest_of(settings: Mapping[str, Any]) -> str:
+    """Return the digest of what is ready for JSON: of a run, all that can change a number, and nothing else."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
+
+
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ, in order."""
+    return sorted(key for key in {*a, *b} if a.get(key) != b.get(key))

@@ -23,8 +23,9 @@ from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.progress import Observer
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.results.document import SampleEstimate
-from pbgeval.results.output import JOURNAL, SCRATCH, digest_of
+from pbgeval.results.output import JOURNAL, SCRATCH
 from pbgeval.scoring.self_check import KernelReport
+from pbgeval.storage.json_files import digest_of
 from pbgeval.storage.writing import ScratchFolder
 from pbgeval.version import __version__
 from pbgeval.worker.collective import collectively

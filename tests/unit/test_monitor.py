@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -13,16 +14,20 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from attrs import evolve
 from torch import Tensor
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
+from pbgeval.monitor.curves import read_curves
 from pbgeval.monitor.improvement import last_improvement
 from pbgeval.monitor.measure import chunks_of_edges
 from pbgeval.monitor.monitor import PastPass
 from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
 from pbgeval.monitor.records import Estimate, PassDetails, PassKey, PassRecord, read_history
 from pbgeval.notation import Bucket, Side
+from pbgeval.report.charts import training_charts
+from pbgeval.report.training import verdicts_of
 from pbgeval.storage import writing as files
 from pbgeval.storage.edges import EdgeBlock
 
@@ -418,6 +423,105 @@ def test_a_metric_that_is_not_there_is_named() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             monitor.should_stop(*arguments)
+
+
+CHANGES_FIGURES: dict[str, Any] = {
+    "eval_fraction": 0.2,
+    "eval_num_batch_negs": 6,
+    "eval_num_uniform_negs": 2,
+    "seed": 1,
+    "sides": (Side.RHS,),
+    "loss_fn": "softmax",
+    "margin": 0.2,
+    "pbg_semantics": True,
+    "batch_size": 10,
+    "schema": evolve(SCHEMA, comparator="cos"),
+}
+CHANGES_NONE: dict[str, Any] = {
+    "compare_with_training": False,
+    "tolerance": 0.2,
+    "alarm_rate": 0.01,
+    "sinks": [],
+    "team": None,
+    "warn": print,
+    "output": None,
+}
+
+
+def test_a_run_goes_on_only_with_the_settings_of_its_records(tmp_path: Path) -> None:
+    assert {*CHANGES_FIGURES, *CHANGES_NONE, "self"} == {*inspect.signature(Monitor.__init__).parameters}
+    base: dict[str, Any] = {"schema": SCHEMA, "output": tmp_path, "eval_fraction": 0.3, "loss_fn": "ranking"}
+    base |= {"eval_num_batch_negs": 5, "eval_num_uniform_negs": 4, "warn": pytest.fail}
+    one_visit(Monitor(**base), model())
+
+    for name, value in CHANGES_FIGURES.items():
+        of_pbg = {"pbg_semantics": True, "output": tmp_path / "pbg"} if name == "batch_size" else {}
+        if of_pbg:
+            one_visit(Monitor(**base | of_pbg), model())
+        with pytest.raises(ConfigError) as caught:
+            Monitor(**base | of_pbg | {name: value})
+        told = "another schema (relations, entity types or comparator)" if name == "schema" else f"{name} = "
+        assert told in str(caught.value)
+        assert str(caught.value).endswith("go on with the settings of the records, or choose another folder")
+        Monitor(**base | {name: value, "output": tmp_path / name})
+    names = evolve(SCHEMA, relations=[evolve(SCHEMA.relations[0], name="renamed")])
+    for name, value in (CHANGES_NONE | {"schema": names}).items():
+        Monitor(**base | {name: value})
+    with pytest.raises(
+        ConfigError, match=r"records were made with eval_num_uniform_negs = 4, now 20; seed = 0, now 3,"
+    ):
+        Monitor(**base | {"eval_num_uniform_negs": 20, "seed": 3})
+
+
+@pytest.mark.parametrize("in_one_process", [False, True])
+def test_epochs_of_other_held_out_edges_are_not_compared(tmp_path: Path, in_one_process: bool) -> None:
+    warnings: list[str] = []
+    monitor = make_monitor(tmp_path, warnings)
+
+    def epoch_of(epoch: int, num_edges: int, seed: int) -> Any:
+        for bucket in BUCKETS:
+            edges = edges_of(bucket, num_edges)
+            shift = epoch % 4  # in another order, these are the same edges
+            monitor.split(torch.cat([edges[shift:], edges[:shift]]), bucket)
+            with monitor.watch(epoch, bucket, model(seed)):
+                pass
+        return monitor.end_pass(epoch)
+
+    earlier = [epoch_of(epoch, 200, epoch) for epoch in range(4)]
+    assert warnings == []
+    assert earlier[3].details.verdict != "needs_3_visits"
+    if not in_one_process:
+        monitor = make_monitor(tmp_path, warnings)
+    later = [epoch_of(epoch, 60, 0) for epoch in (4, 8)]
+
+    (warning,) = warnings
+    assert re.fullmatch(r"bucket \(0, 0\): other held-out edges \(\d+\) than in earlier epochs, .*", warning)
+    assert [of.details.best_pass for of in later] == [4, 4]
+    assert {of.details.verdict for of in later} == {"needs_3_visits"}
+    assert (monitor.best_epoch(), monitor.should_stop(patience=2), monitor.should_stop(patience=1)) == (4, False, True)
+    curves = read_curves(tmp_path, "mrr", pytest.fail)
+    assert (curves.best.key.epoch, curves.changes) == (4, [4])
+    assert verdicts_of(curves)[-1] == ("Epoch 4 has other held-out edges than epochs before, which are not compared.")
+    for chart in training_charts(curves)[:2]:
+        line = next(line for line in chart.lines if line.has_dots)
+        assert [at for at, value in line.points if value is None] == [4]
+    assert all(sum(value is None for _, value in line.points) == 1 for line in training_charts(curves)[2].lines)
+    visits = read_history(tmp_path, pytest.fail).passes_of_visits
+    digests = {key.epoch: {of.details.digest for of in of_pass} for key, of_pass in visits.items()}
+    assert digests[0] == digests[3]
+    assert not digests[3] & digests[4]
+    assert digests[4] == digests[8]
+
+
+def test_chunks_of_a_bucket_are_compared_with_themselves_alone() -> None:
+    monitor = make_monitor()
+    for epoch, seeds in enumerate(((0, 1), (0, 1), (2, 3))):
+        for chunk, seed in enumerate(seeds):
+            monitor.split(edges_of(BUCKETS[0])[60 * chunk :][:60], BUCKETS[0], edge_chunk=chunk)
+            with monitor.watch(epoch, BUCKETS[0], model(seed), edge_chunk=chunk):
+                pass
+            found = monitor.end_pass(epoch, edge_chunk=chunk)
+            assert monitor.best_epoch("mrr", 0.002) == found.details.best_pass
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def test_teeth_follow_a_bucket_from_pass_to_pass() -> None:
     teeth = curves_of(History(visits, ()), {}, "mrr").teeth
 
     assert teeth == {
-        (0, 0, 0, 0): {0: BucketVisit(20, 0.1, 0.2), 1: BucketVisit(20, 0.15, 0.3)},
-        (0, 0, 1, 0): {0: BucketVisit(20, 0.3, 0.4), 1: BucketVisit(20, 0.35, 0.5)},
+        (0, 0, 0, 0): {0: BucketVisit(20, 0.1, 0.2, edges=10), 1: BucketVisit(20, 0.15, 0.3, edges=10)},
+        (0, 0, 1, 0): {0: BucketVisit(20, 0.3, 0.4, edges=10), 1: BucketVisit(20, 0.35, 0.5, edges=10)},
     }
 
 
