@@ -38,8 +38,9 @@ def queries_of_edges(draw: st.DrawFn, most: int = 9, largest: int = 40) -> list[
     found = []
     for edge in range(draw(st.integers(1, most))):
         for side in ENDS:
-            better, tied = draw(st.integers(0, largest)), draw(st.sampled_from([0, 0, 0, 1, 2]))
-            found.append(Query(side, edge, draw(st.integers(0, 5)), (better, tied, draw(st.integers(0, 3)))))
+            counts = draw(st.integers(0, largest)), draw(st.sampled_from([0, 0, 0, 1, 2])), draw(st.integers(0, 3))
+            competes = draw(st.sampled_from([True, True, True, False]))
+            found.append(Query(side, edge, draw(st.integers(0, 5)), counts if competes else (0, 0, 0)))
     return found
 
 
