@@ -30,7 +30,6 @@ def backend_for(
         keeps_scores: whether the scores themselves are asked for.
         num_cells: the scores that will be counted, about: few of them do not pay for loading a compiled loop.
     """
-    _comparator, _exact = scorer.comparator, scorer.exact_comparator
     if device.type == "cpu" and not device_scores.takes(device):
         return CpuBackend.of_scorer(scorer, dtype, keeps_scores=keeps_scores, num_cells=num_cells)
     backend = GpuBackend if device_scores.takes(device) else TorchBackend

@@ -79,7 +79,7 @@ def _count_own(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor, 
 def _compare(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor) -> tuple[Tensor, Tensor]:
     """Return how many scores of each query's row are better, and how many tie."""
     better_Q, at_least_Q = torch.empty_like(row_Q), torch.empty_like(row_Q)
-    step = max(sizes_on(scores_KC.device).compared_cells // max(scores_KC.shape[1], 1), 1)
+    step = max(sizes_on(scores_KC.device).cells // max(scores_KC.shape[1], 1), 1)
     for start in range(0, row_Q.numel(), step):
         part = slice(start, start + step)
         scores_QC = scores_KC.index_select(0, row_Q[part])

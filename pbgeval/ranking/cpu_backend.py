@@ -165,7 +165,8 @@ class CpuBackend(TorchBackend):
         return None if operands is None else self._count_operands(block, operands, max(MAX_OPEN, queries.num_queries))
 
     def _count_operands(self, block: Block, operands: Operands, max_open: int, max_tied: int = 1 << 62) -> Counted:
-        queries, true, comparator = block.queries, block.queries.true, operands.kind.comparator
+        kind, query_operand, candidate_operand = operands
+        queries, true, comparator = block.queries, block.queries.true, kind.comparator
         assert isinstance(true, ExactTrue), "ranks are exact"
         # No loop adds a bias to a distance in float64.
         is_left_open = comparator.is_distance and comparator.bias
@@ -181,11 +182,11 @@ class CpuBackend(TorchBackend):
             max_open=max_open,
             max_tied=max_tied,
         )
-        assert isinstance(operands.kind, FloatProduct), "the loop knows products alone"
-        offset_K, error_K = (bound.flatten() for bound in operands.kind.bounds(operands.queries, operands.candidates))
+        assert isinstance(kind, FloatProduct), "the loop knows products alone"
+        offset_K, error_K = (bound.flatten() for bound in kind.bounds(query_operand, candidate_operand))
         counts, cells, _ = cpu_counting.count(
-            operands.queries.factors_ND[0],
-            operands.candidates.factors_ND[0],
+            query_operand.factors_ND[0],
+            candidate_operand.factors_ND[0],
             limits((offset_K, error_K), true, queries.row_Q, queries.rows_BKD.dtype, comparator.end),
             (queries.row_Q, block.own_Q),
             block.known,

@@ -75,7 +75,7 @@ def signs_of(
     assert number is None or not query_P.numel(), "only kernels list cells"
     parts = [torch.empty(0, dtype=torch.int8, device=query_P.device)]
     sizes = sizes_on(query_P.device)
-    step = sizes.rows(sizes.decided_pairs, candidate_BCD.shape[-1])
+    step = sizes.rows(sizes.pairs, candidate_BCD.shape[-1])
     for start in range(0, query_P.numel(), step):
         cells = query_P[start : start + step], column_P[start : start + step]
         parts.append(_signs_of_some(comparator, queries, candidate_BCD, cells))
@@ -127,7 +127,7 @@ def _decide_exactly(
     """Write the signs of some of the cells, which float64 leaves open."""
     assert isinstance(queries.true, ExactTrue), "ranks are exact"
     sizes = sizes_on(signs_P.device)
-    for some_P in torch.split(open_P, sizes.rows(sizes.decided_pairs, candidate_BCD.shape[-1])):
+    for some_P in torch.split(open_P, sizes.rows(sizes.pairs, candidate_BCD.shape[-1])):
         query_P, column_P = (of[some_P] for of in cells)
         of_rows = queries.row_on_device_Q[query_P], column_P
         pairs = rows_of_cells(queries.rows_BKD, candidate_BCD, of_rows)

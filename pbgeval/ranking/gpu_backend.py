@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -61,15 +60,6 @@ class GpuBackend(TorchBackend):
         if self.counts_exactly:
             return self.sizes.screened_candidates
         return super().candidates_per_block(num_candidates, num_columns, num_tasks, with_loss=with_loss)
-
-    def prepare(self, runs: Sequence[CandidateRows]) -> None:
-        if not self.counts_by_tiles:
-            return super().prepare(runs)
-        for run in runs:
-            _ = run.columns
-            if self.comparator.multiplies:
-                _ = run.ends
-        return None
 
     def count(self, block: Block) -> Counted:
         true = block.queries.true
@@ -156,7 +146,7 @@ class GpuBackend(TorchBackend):
 
     def _refuse_nan(self, block: Block) -> None:
         """Score a block, a part at a time: an error names what is no number."""
-        step = max(self.sizes.list_cells // max(block.queries.rows_BKD.shape[1], 1), 1)
+        step = max(self.sizes.cells // max(block.queries.rows_BKD.shape[1], 1), 1)
         for start in range(0, block.num_columns, step):
             try:
                 self._scores(block.between(start, min(start + step, block.num_columns)))

@@ -264,7 +264,7 @@ def first_nan(
     if not comparator.multiplies:
         return _first(torch.isnan(scores_BQC))
     num_queries, dimension = query_BQD.shape[1:]
-    rows = max(sizes_on(scores_BQC.device).searched_numbers // (candidate_BCD.shape[1] + dimension), 1)
+    rows = max(sizes_on(scores_BQC.device).cells // (candidate_BCD.shape[1] + dimension), 1)
     chunks = max(rows // num_queries, 1)
     for chunk in range(0, scores_BQC.shape[0], chunks):
         for row in range(0, num_queries, rows):

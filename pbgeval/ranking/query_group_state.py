@@ -484,9 +484,9 @@ class QueryGroupState:
         start, end = share
         borders = start + np.flatnonzero(np.diff(queries.schema_K[start:end], prepend=-1, append=-1))
         for first, stop in (
-            (at, min(at + sizes.keys, last))
+            (at, min(at + sizes.prepared_rows, last))
             for begin, last in pairwise(borders.tolist())
-            for at in range(begin, last, sizes.keys)
+            for at in range(begin, last, sizes.prepared_rows)
         ):  # of one schema each
             schema = int(queries.schema_K[first])
             known_K = queries.known_K[first:stop]
@@ -505,7 +505,7 @@ class QueryGroupState:
 
     def _write_true_scores(self, prepared_KD: Tensor, key_Q: Tensor, query_range: tuple[int, int]) -> None:
         queries, (first, last) = self.queries, query_range
-        step = sizes_on(self.device).true_scores
+        step = sizes_on(self.device).prepared_rows
         for at in range(first, last, step):
             until = min(at + step, last)
             true_Q = queries.true_Q[at:until]

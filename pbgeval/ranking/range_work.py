@@ -48,10 +48,9 @@ class RangeWork:
         known: KnownAnswers | None,
         in_time: KnownAnswers | None,
     ) -> RangeWork:
-        """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
+        """Cut candidates in runs, and find their known answers."""
         candidates = CandidateRows(prepared_CD[None], state.exact_comparator)
         runs = [candidates.between(start, start + width) for start in range(0, len(entity_ids_C), width)]
-        state.backend.prepare(runs)
         of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
         known_of = None if of_keys is None else known_by_run(of_keys, entity_ids_C, width)
         answers = None

@@ -335,7 +335,7 @@ def count_in_time(
     def count(block: QueryBlock) -> None:
         queries = None
         sizes = sizes_on(table.device)
-        for query, entity_id in state.in_time_cells(block, in_time, sizes.rows(sizes.compared_pairs, width)):
+        for query, entity_id in state.in_time_cells(block, in_time, sizes.rows(sizes.pairs, width)):
             queries = queries or state.query_rows(block)
             row = state.queries.key_Q[block.first + query] - block.first_key
             _, first, at = np.unique(row * table.num_rows + entity_id, return_index=True, return_inverse=True)

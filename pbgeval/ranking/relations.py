@@ -139,7 +139,7 @@ class RelationCandidates:
     @property
     def edges_per_block(self) -> int:
         """How many edges are scored together; changes no number of our own models."""
-        return EDGES_PER_BLOCK if isinstance(self.scorers[0], ScorerRelation) else sizes_on(self.device).related_edges
+        return EDGES_PER_BLOCK if isinstance(self.scorers[0], ScorerRelation) else sizes_on(self.device).prepared_rows
 
     def split(self, rel_E: np.ndarray) -> Iterator[tuple[CompetingRelations, np.ndarray]]:
         """Yield the candidates of some edges' relations, and which edges they are, for each pair of entity types."""

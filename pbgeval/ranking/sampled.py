@@ -502,7 +502,7 @@ def _signs_by_id(part: ChunkPart, exact_comparator: ExactComparator, query_P: Te
     """Return the same as `signs_of` for a few cells whose rows are not prepared yet."""
     group, hidden, num_queries = part.group, part.hidden, part.rows_BQ.shape[1]
     signs = [torch.empty(0, dtype=torch.int8)]
-    step = sizes_on(query_P.device).decided_pairs
+    step = sizes_on(query_P.device).pairs
     for start in range(0, query_P.numel(), step):
         query, column = query_P[start : start + step], column_P[start : start + step]
         rows = part.rows_BQ.flatten()[query]
@@ -707,7 +707,7 @@ def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int) -> in
     """Return how many chunks to score together, as limited by the size of their rows and scores."""
     table = group.tables[Side.LHS]
     sizes, row_numbers = sizes_on(table.device), (num_queries + num_candidates) * table.embeddings_ND.shape[1]
-    return max(1, min(sizes.list_cells // (num_queries * num_candidates), sizes.numbers // max(row_numbers, 1)))
+    return max(1, min(sizes.cells // (num_queries * num_candidates), sizes.numbers // max(row_numbers, 1)))
 
 
 def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:

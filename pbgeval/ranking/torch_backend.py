@@ -5,7 +5,7 @@ Other backends count the blocks that they support faster, and leave the others t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from attrs import field, frozen
@@ -75,11 +75,6 @@ class TorchBackend:
         if isinstance(self.comparator, ScorerComparator):
             return SCORER_CANDIDATES_PER_BLOCK
         return LOSS_CANDIDATES_PER_BLOCK if with_loss else self.sizes.candidates
-
-    def prepare(self, runs: Sequence[CandidateRows]) -> None:
-        """Compute what many blocks need from these candidates, while they are in cache."""
-        for run in runs if self.exact_comparator is None else ():
-            _ = run.ends, run.hash_C
 
     def pairs(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the score (P,) of each prepared query with its own candidate: the bits of `Counted.read_P`."""

@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from attrs import astuple, define, field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, inner_loop
@@ -46,10 +46,6 @@ class Operand:
     left_out_N: Tensor  # float64: at least the length of what rounding the row removed
     bias_N: Tensor  # float64: a candidate's bias, or a query's factor of it
     constant_N: Tensor  # float64: a query's constant
-
-    def take(self, rows: Tensor | slice) -> Operand:
-        """Return some rows, which may repeat; without batches."""
-        return Operand(*(column[rows] for column in astuple(self, recurse=False)))
 
 
 @frozen(eq=False)
@@ -276,6 +272,9 @@ class ColumnSums:
         return values_P + constant_K[row_P]
 
 
+Operands = tuple[FloatProduct | ColumnSums, Operand, Operand]  # of queries and of candidates
+
+
 def values_by(comparator: ExactComparator) -> GridProduct | ColumnSums:
     """Return what makes the values of a comparator."""
     return ColumnSums(comparator, torch.float64) if comparator.adds_magnitudes else GridProduct(comparator)
@@ -441,17 +440,9 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
     operands = operands_of(queries, candidates)
     if operands is None:
         rows = queries.operand(torch.float64), candidates.operand(torch.float64)
-        operands = Operands(kind_in(queries.comparator, torch.float64), *rows)
-    return operands.kind.scores(operands.queries, operands.candidates)
-
-
-@frozen(eq=False)
-class Operands:
-    """A float product, or sums, and its operands."""
-
-    kind: FloatProduct | ColumnSums
-    queries: Operand
-    candidates: Operand
+        operands = kind_in(queries.comparator, torch.float64), *rows
+    kind, query_operand, candidate_operand = operands
+    return kind.scores(query_operand, candidate_operand)
 
 
 def kind_in(comparator: ExactComparator, dtype: torch.dtype) -> FloatProduct | ColumnSums:
@@ -460,7 +451,7 @@ def kind_in(comparator: ExactComparator, dtype: torch.dtype) -> FloatProduct | C
 
 
 def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16: bool = False) -> Operands | None:
-    """Return the operands of a float product, or None if its scores might overflow or be too inexact."""
+    """Return a float product and its operands, or None if its scores might overflow or be too inexact."""
     comparator, dtype = queries.comparator, torch.bfloat16 if in_bfloat16 else torch.float32
     # A root's error is the root of its square's error, which is too wide in float32.
     if comparator.has_root or (in_bfloat16 and comparator.is_distance and comparator.bias):
@@ -468,7 +459,7 @@ def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16:
     query_operand, candidate_operand = queries.operand(dtype), candidates.operand(dtype)
     magnitude_K = torch.maximum(_magnitudes(comparator, query_operand, candidate_operand), query_operand.norm_N)
     is_safe = bool((magnitude_K < LARGEST_SAFE_SCORE).all())  # no score can overflow
-    return Operands(kind_in(comparator, dtype), query_operand, candidate_operand) if is_safe else None
+    return (kind_in(comparator, dtype), query_operand, candidate_operand) if is_safe else None
 
 
 @define

@@ -75,7 +75,7 @@ def transform_in_order(x_ED: Tensor, matrix_DD: Tensor) -> Tensor:
     """Return `matrix @ x` for each row x, shape (E, D), its terms added from the first column to the last."""
     transformed_ED = x_ED.new_zeros((x_ED.shape[0], matrix_DD.shape[0]))
     columns_DD = matrix_DD.t().contiguous()
-    step = sizes_on(x_ED.device).ordered_rows
+    step = sizes_on(x_ED.device).summed_rows
     for start in range(0, x_ED.shape[0], step):
         of_rows_ED = transformed_ED[start : start + step]
         for x_E, column_D in zip(x_ED[start : start + step].t().contiguous(), columns_DD, strict=True):

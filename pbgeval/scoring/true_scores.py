@@ -100,7 +100,7 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
         prepared_ND = F.pad(prepared_ND, (0, 1))
     multiplier_D = _multipliers(prepared_ND.shape[1] * prepared_ND.element_size() // 8, prepared_ND.device)
     hash_N = torch.empty(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
-    step = sizes_on(prepared_ND.device).hashed_rows
+    step = sizes_on(prepared_ND.device).summed_rows
     for start in range(0, len(hash_N), step):
         words_ND = (prepared_ND[start : start + step] + 0.0).view(torch.int64)
         words_ND = words_ND ^ (words_ND >> 32)  # the lower halves of small numbers are zeros

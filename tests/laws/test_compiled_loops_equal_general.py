@@ -67,7 +67,7 @@ def write_case(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
     for module in (comparators, exact, fast_products):
         monkeypatch.setattr(module, "CLAMP", 0.5)  # many scores lie beyond it
     monkeypatch.setattr(block_sizes.CPU, "queries", 7)
-    monkeypatch.setattr(block_sizes.CPU, "list_cells", 500)
+    monkeypatch.setattr(block_sizes.CPU, "cells", 500)
     case = TinyCase.write(folder, partition_sizes=(33, 30), edges_per_bucket=12, **settings)
     case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # duplicates
     return case

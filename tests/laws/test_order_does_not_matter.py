@@ -188,10 +188,9 @@ SMALL_BLOCKS = {  # all that is done a part at a time, which changes no number
 } | {
     f"scoring.block_sizes.CPU.{name}": value
     for name, value in {
-        **{"queries": 3, "candidates": 2, "pairs": 2, "keys": 2, "true_scores": 3, "related_edges": 3},
-        **{"list_cells": 30, "compared_cells": 8, "related_cells": 20, "compared_pairs": 3, "decided_pairs": 3},
-        **{"checked_rows": 2, "prepared_rows": 2, "ordered_rows": 2, "hashed_rows": 2, "swept_rows": 3},
-        **{"swept_numbers": 12, "searched_numbers": 8, "numbers": 12, "range_bytes": 40},
+        **{"queries": 3, "candidates": 2, "pairs": 2, "cells": 8, "related_cells": 20, "prepared_rows": 2},
+        **{"summed_rows": 2, "checked_rows": 2, "swept_rows": 3, "swept_numbers": 12, "numbers": 12},
+        **{"range_bytes": 40},
     }.items()
 }
 

@@ -20,11 +20,11 @@ from tests.kit.case import TinyCase
 NUM_ENTITIES = 300
 MOST_NUMBERS = 1 << 12  # of a block, in what follows
 SMALL = {
-    **dict.fromkeys(("queries", "counted_queries", "related_edges", "ordered_rows", "hashed_rows"), 32),
+    **dict.fromkeys(("queries", "counted_queries", "summed_rows"), 32),
     **dict.fromkeys(("candidates", "counted_candidates", "screened_candidates"), 64),
-    **dict.fromkeys(("pairs", "compared_pairs", "decided_pairs", "keys", "true_scores", "prepared_rows"), 256),
-    **dict.fromkeys(("list_cells", "compared_cells", "related_cells"), MOST_NUMBERS // 2),
-    **dict.fromkeys(("swept_numbers", "searched_numbers", "numbers"), MOST_NUMBERS),
+    **dict.fromkeys(("pairs", "prepared_rows"), 256),
+    **dict.fromkeys(("cells", "related_cells"), MOST_NUMBERS // 2),
+    **dict.fromkeys(("swept_numbers", "numbers"), MOST_NUMBERS),
 }
 
 

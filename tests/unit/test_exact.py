@@ -83,7 +83,7 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
         product = kind_in(queries.comparator, torch.float64)
         return product.scores(queries.operand(torch.float64), candidates.operand(torch.float64))
     operands = operands_of(queries, candidates)
-    return None if operands is None else operands.kind.scores(operands.queries, operands.candidates)
+    return None if operands is None else operands[0].scores(*operands[1:])
 
 
 def counted(kind: str, queries: QueryRows, candidate_CL: torch.Tensor, own_Q: torch.Tensor) -> RankCounts | None:
@@ -199,9 +199,8 @@ def test_values_have_the_same_bits_for_any_order_of_sums():
             assert torch.equal(every_KC, again_KC)
             kind = values_by(comparator)
             for column in (0, 8, 299):
-                one_K1 = kind.scores(
-                    queries.operand(None), candidates.operand(None).take(torch.tensor([column]))
-                ).scores_KC
+                one = PreparedRows(comparator, candidate_CL[column : column + 1], False)
+                one_K1 = kind.scores(queries.operand(None), one.operand(None)).scores_KC
                 assert torch.equal(every_KC[:, column : column + 1], one_K1)
                 for is_compiled in (False, True):
                     with loops_used(is_compiled):
@@ -223,12 +222,12 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
     candidate_CL = comparator.prepare_candidates(torch.from_numpy(rows))
     for start in (0, 40, 70):  # bounds go by the longest row of a block
         block_CL = candidate_CL[start : start + 40]
-        operands = operands_of(
+        kind, queries, candidates = operands_of(
             PreparedRows(comparator, query_KL, True), PreparedRows(comparator, block_CL, False), in_bfloat16=True
         )
-        assert (operands.kind.in_bfloat16, operands.queries.factors_ND.dtype) == (True, torch.bfloat16)
-        scores_KC = cpu_counting.multiplied(operands.queries.factors_ND, operands.candidates.factors_ND)
-        offset_K, error_K = operands.kind.bounds(operands.queries, operands.candidates)
+        assert (kind.in_bfloat16, queries.factors_ND.dtype) == (True, torch.bfloat16)
+        scores_KC = cpu_counting.multiplied(queries.factors_ND, candidates.factors_ND)
+        offset_K, error_K = kind.bounds(queries, candidates)
         q_KL, c_CL = query_KL[:, :-1].double(), block_CL.double()
         exact_KC = -torch.cdist(q_KL, c_CL, compute_mode="donot_use_mm_for_euclid_dist").square()
         if not comparator.is_distance:
