@@ -23,7 +23,7 @@ from torch import Tensor
 from pbgeval.cluster.resources import torch_device
 from pbgeval.errors import EvalError, ScorerError, lack_of_memory, raise_first
 from pbgeval.notation import Side, T
-from pbgeval.scoring.block_scorer import check_mode, checked_scores
+from pbgeval.scoring.block_scorer import advice_on_shape, check_mode, checked_scores
 from pbgeval.storage.text import one_line
 
 CELLS_PER_CALL = 1 << 17  # scores asked for at a time: a function of vectors makes an array of so many times D numbers
@@ -101,10 +101,13 @@ class EdgeFunctionScorer(ByFunction):
         expected = shape if self.broadcasts else (shape[0] * shape[1],)
         if _shape(found) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
-            hint = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
+            advice: str | None = "return a torch tensor"
+            if isinstance(found, Tensor):
+                of_vectors = "if it takes vectors only, set broadcasts=False" if self.broadcasts else None
+                advice = advice_on_shape(tuple(found.shape), expected) or of_vectors
             raise ScorerError(
                 f"{_name(self.source)}: expected {expected} scores of ids {shapes}, got {_shape(found)}"
-                f"{hint if isinstance(found, Tensor) else '; return a torch tensor'}"
+                f"{'' if advice is None else f'; {advice}'}"
             )
         return checked_scores(found.reshape(shape), _name(self.source), shape)
 
@@ -208,13 +211,17 @@ class _BothSides(ByFunction):
         found = _called(self.source, "scores of both sides", batch)
         where = f"{_name(self.source)}: expected a tuple (head scores, tail scores), each of shape {expected}"
         shapes = [*map(_shape, found)] if isinstance(found, tuple) else []
+        advice = next(
+            filter(None, (advice_on_shape(shape, expected) for shape in shapes if isinstance(shape, tuple))), None
+        )
+        hint = "" if advice is None else f"; {advice}"
         got = f"a tuple of {len(shapes)}" if isinstance(found, tuple) else type(found).__name__
         raise_first(
             ScorerError,
             (len(shapes) != 2, f"{where}, got {got}"),
             (
                 shapes != [expected, expected],
-                f"{where}, got {' and '.join(map(str, shapes))} for a batch of {expected[0]}",
+                f"{where}, got {' and '.join(map(str, shapes))} for a batch of {expected[0]}{hint}",
             ),
         )
         return cast("Tensor", hidden.pick(*found))

@@ -265,6 +265,15 @@ def _unpacked(query_KD: Tensor) -> tuple[Side, Columns]:
     return Side(int(hidden_K[0])), (known_K - 1, relation_K, *times)
 
 
+def advice_on_shape(found: tuple[int, ...], expected: tuple[int, ...]) -> str | None:
+    """Return what may be wrong with a function whose scores have another shape; None: it is not known."""
+    if found == ():
+        return "one score per edge is expected, but this is one for all; sum over the last dimension only, .sum(-1)?"
+    if len(found) > len(expected) and found[: len(expected)] == expected:
+        return "one score per edge is expected; sum over the last dimension, .sum(-1)?"
+    return None
+
+
 def checked_scores(found: Any, where: str, shape: tuple[int, ...]) -> Tensor:  # noqa: ANN401 - whatever a model returns
     """Return the scores of a user's model as a tensor.
 
@@ -278,9 +287,11 @@ def checked_scores(found: Any, where: str, shape: tuple[int, ...]) -> Tensor:  #
             raise ScorerError(f"{where}: expected real numbers, got {found.dtype}") from None
     if not isinstance(found, Tensor):
         raise ScorerError(f"{where}: expected a tensor or array of shape {shape}, got {type(found).__name__}")
+    advice = advice_on_shape(tuple(found.shape), shape)
+    hint = "" if advice is None else f"; {advice}"
     raise_first(
         ScorerError,
-        (tuple(found.shape) != shape, f"{where}: expected shape {shape}, got {tuple(found.shape)}"),
+        (tuple(found.shape) != shape, f"{where}: expected shape {shape}, got {tuple(found.shape)}{hint}"),
         (found.dtype is torch.bool or found.is_complex(), f"{where}: expected real numbers, got {found.dtype}"),
     )
     return found.detach()

@@ -242,6 +242,15 @@ REFUSED = [
                 lambda lhs, rel, rhs: zeros(lhs, rel, rhs).numpy(),
                 "got ndarray; return a torch tensor$",
             ),
+            (
+                lambda lhs, rel, rhs: zeros(lhs, rel, rhs)[..., None].expand(-1, -1, 24),
+                r"got \(\d+, \d+, 24\); one score per edge is expected; sum over the last dimension, .sum\(-1\)\?$",
+            ),
+            (
+                lambda lhs, rel, rhs: zeros(lhs, rel, rhs).sum(),
+                r"got \(\); one score per edge is expected, but this is one for all; sum over the last .* only, .sum",
+            ),
+            (lambda lhs, rel, rhs: torch.zeros(3), r"got \(3,\); if it takes vectors only, set broadcasts=False$"),
             (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) > 0, r"expected real numbers, got torch.bool"),
             (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) + 1j, r"expected real numbers, got torch.complex64"),
             (
@@ -259,7 +268,28 @@ REFUSED = [
                 lambda batch: (torch.zeros(100, NUM_ENTITIES),) * 2,
                 rf"got \(100, {NUM_ENTITIES}\) and .* for a batch of",
             ),
+            (
+                lambda batch: (torch.zeros(len(batch), NUM_ENTITIES, 4),) * 2,
+                r"for a batch of \d+; one score per edge is expected; sum over the last dimension, .sum\(-1\)\?$",
+            ),
         )
+    ),
+    *(
+        (
+            lambda make=make: evaluation(
+                edge_scorer(make, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, broadcasts=False)
+            ),
+            fault,
+        )
+        for make, fault in (
+            (lambda lhs, rel, rhs: torch.zeros(len(lhs), 24), r"expected \(\d+,\) .* per edge is expected; sum over"),
+            (lambda lhs, rel, rhs: torch.tensor(0.0), r"got \(\); one score per edge is expected, but this is one for"),
+            (lambda lhs, rel, rhs: torch.zeros(3), r"expected \(\d+,\) scores of ids .*, got \(3,\)$"),
+        )
+    ),
+    (
+        lambda: evaluation(Returning(lambda block: block[..., None].expand(-1, -1, 4))),
+        r"got \(\d+, \d+, 4\); one score per edge is expected; sum over the last dimension",
     ),
     *(
         (
