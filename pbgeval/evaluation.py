@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ from pbgeval.results.sending import check_url, refuse_another_result, send_resul
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.json_files import digest_of
 from pbgeval.storage.objects import read_object
-from pbgeval.storage.text import is_url, names_file_of_edges
+from pbgeval.storage.text import is_url, names_file_of_edges, path_text
 from pbgeval.storage.writing import make_folder, temporary_folder
 from pbgeval.worker.context import Work
 from pbgeval.worker.plan import RunPlan
@@ -129,7 +129,7 @@ class Launch:
     ) -> Launch:
         """Read the arguments of `evaluate`, and note the time."""
         url = output if isinstance(output, str) and is_url(output) else None
-        folder = None if output is None or url is not None else Path(output)
+        folder = None if output is None or url is not None else Path(path_text(output, "output"))
         return cls(folder, url, workers, device, overwrite, observer or Observer(), time.time(), server)
 
 
@@ -320,14 +320,17 @@ def evaluate_files(
         >>> pbgeval.evaluate_files(model, "test.tsv", labels="names")["mrr"]
         1.0
     """
+    paths = {"edge_paths": ("test", test), "train_paths": ("train", train), "filter_paths": ("valid", valid)}
+    given = {
+        key: [path_text(path, argument, "evaluate_triples takes arrays of ids") for path in _each(of_argument)]
+        for key, (argument, of_argument) in paths.items()
+    }
     is_function = not isinstance(model, EmbeddingModel | str | PathLike)
     if labels is not None:
         folder = _folder_of_labels(labels)
         settings = {"entity_path": folder, **({} if is_function else {"dictionary_path": folder}), **settings}
     elif is_function and not {"entity_path", "dictionary_path"} & settings.keys():
         raise ConfigError("labels: give the folder with the names of ids: entities.tsv and relations.tsv")
-    paths = {"edge_paths": test, "train_paths": train, "filter_paths": valid}
-    given = {key: [fspath(path) for path in _each(of_key)] for key, of_key in paths.items()}
     return evaluate(
         config_of_keys({"candidates": "all", **given, **settings}, evaluate_files.__kwdefaults__ or ()),
         model=model,
@@ -339,13 +342,16 @@ def evaluate_files(
 
 
 def _folder_of_labels(labels: str | PathLike[str]) -> str:
-    if not (is_url(fspath(labels)) or Path(labels).is_dir()):
-        raise ConfigError(f"labels: no such directory: {fspath(labels)}")
-    return fspath(labels)
+    folder = path_text(labels, "labels", "give a folder with entities.tsv and relations.tsv")
+    if not (is_url(folder) or Path(folder).is_dir()):
+        raise ConfigError(f"labels: no such directory: {folder}")
+    return folder
 
 
-def _each(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> Sequence[str | PathLike[str]]:
-    return [paths] if isinstance(paths, str | PathLike) else paths
+def _each(paths: object) -> Iterable[object]:
+    """Return several paths as they are, and one, or what is none, in a list."""
+    is_one = isinstance(paths, str | bytes | PathLike) or hasattr(paths, "__array__")
+    return [paths] if is_one or not isinstance(paths, Iterable) else paths
 
 
 def check_before_training(config: EvalConfig, output: Path | None, device: str, *, overwrite: bool) -> None:

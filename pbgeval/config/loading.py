@@ -40,7 +40,7 @@ from pbgeval.config.schema import (
 )
 from pbgeval.errors import ConfigError, EvalError, Faults
 from pbgeval.notation import ENTITY_TYPE
-from pbgeval.storage.text import did_you_mean, listed, read_bytes
+from pbgeval.storage.text import did_you_mean, listed, path_text, read_bytes
 
 if TYPE_CHECKING:
     from pbgeval.models.model import EmbeddingModel
@@ -377,8 +377,9 @@ def load_config(
     """
     if isinstance(config, Mapping):
         return check_config(config_of_dict(config, overrides))
-    source, working_directory = Path(os.path.abspath(config)), Path.cwd()
-    raw, is_ours = _read_file(source, str(config))
+    shown = path_text(config, "config", "give a config file, a dict of keys or an EvalConfig")
+    source, working_directory = Path(os.path.abspath(shown)), Path.cwd()
+    raw, is_ours = _read_file(source, shown)
     if is_in_checkpoint := source.name == "config.json" and (source.parent / "checkpoint_version.txt").is_file():
         raw["checkpoint_path"] = str(source.parent)
     applied: list[tuple[KeyPath, str]] = []  # the place that each override changed, and its text

@@ -515,7 +515,7 @@ def _check_array(array_E3: np.ndarray, label: str) -> bool:
     if array_E3.ndim != 2 or array_E3.shape[1] not in (3, 4) or array_E3.dtype.kind not in _INTEGERS:
         kind, shape = array_E3.dtype.kind, array_E3.shape
         hints = (
-            (kind in "USO", "; pass row ids, not names or a path"),
+            (kind in "USO", "; pass row ids, not names or a path (evaluate_files takes files of edges by name)"),
             (len(shape) == 2 and shape[1] not in (3, 4) and shape[0] in (3, 4), "; transpose it: .T"),
             (kind == "f", "; if these are row ids, use .astype('int64')"),
         )

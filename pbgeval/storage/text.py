@@ -466,6 +466,23 @@ def printable(text: str) -> str:
     )
 
 
+def path_text(path: object, where: str, advice: str = "") -> str:
+    """Return a path that a caller gives as text.
+
+    Args:
+        path: what was given.
+        where: the argument, for the fault.
+        advice: what to do with something else, for the fault.
+
+    Raises:
+        ConfigError: it is no path.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise ConfigError(f"{where}: expected a path, got {type(path).__name__}{advice and f'; {advice}'}")
+    return text
+
+
 def is_url(path: str) -> bool:
     """Check whether a path is a URL such as s3://bucket/prefix."""
     return "://" in path

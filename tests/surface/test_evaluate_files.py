@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval import Report, edge_scorer, evaluate_files, evaluate_triples
+from pbgeval import Report, edge_scorer, evaluate, evaluate_files, evaluate_triples
 from pbgeval import evaluation as driver
 from pbgeval.errors import ConfigError, EvalError, LaunchError, OutputError
 from pbgeval.storage.topk import escaped, unescaped
@@ -233,6 +233,22 @@ def test_without_lists_there_are_no_best_candidates(folder: Path) -> None:
 def test_names_with_tabs_and_signs_are_found_as_they_are() -> None:
     for label in ("a\tb", "=1+1", "'quoted", "back\\slash", "back\\\\n", "line\nbreak"):
         assert unescaped(escaped(label)) == label
+
+
+@pytest.mark.parametrize("arrays", [np.array(EDGES["test"]), torch.tensor(EDGES["test"]), EDGES["test"], None, b"t"])
+def test_arrays_are_no_files_of_edges(folder: Path, arrays: Any) -> None:
+    kind = "tuple" if isinstance(arrays, list) else type(arrays).__name__
+    fault = f"expected a path, got {kind}; evaluate_triples takes arrays of ids$"
+
+    with pytest.raises(ConfigError, match=f"^test: {fault}"):
+        evaluate_files(SCORER, arrays)
+    for key in ("train", "valid"):
+        for given in (arrays, [arrays]) if kind != "tuple" else (arrays,):
+            with pytest.raises(ConfigError, match=f"^{key}: {fault}"):
+                evaluate_files(SCORER, "test.tsv", labels="names", **{key: given})
+    with pytest.raises(ConfigError, match=r"^config: expected a path, got ndarray; give a config file, a dict"):
+        evaluate(np.zeros((2, 3), int))  # type: ignore[arg-type]
+    assert evaluate_files(SCORER, "test.tsv", train=Path().glob("train.tsv"), labels="names")["count"]  # type: ignore[arg-type]
 
 
 def test_edges_with_unknown_names_are_refused_or_left_out_and_counted(folder: Path) -> None:
