@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import torch
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
@@ -27,12 +27,12 @@ from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.transfers import sent, sent_together
 
 
+@define
 class NotANumberError(Exception):
     """A score is not a number; the caller translates `row` and `column` into a query and a candidate."""
 
-    def __init__(self, row: int, column: int) -> None:
-        super().__init__(row, column)
-        self.row, self.column = row, column
+    row: int
+    column: int
 
 
 @frozen(eq=False)

@@ -335,22 +335,13 @@ class ChunkPart:
 
     @property
     def competes_QC(self) -> Tensor:
-        """Whether each cell competes, bool."""
-        if self.marks is not None:
-            return self.marks.competes_QC
-        query, candidate = (index.cpu().numpy() for index in self.never_competing)
-        competes_QC = np.ones((self.rows_BQ.numel(), self.ids_BC.shape[1]), bool)
-        competes_QC[query, candidate] = False
-        return torch.from_numpy(competes_QC)
-
-    @property
-    def competing(self) -> CellIndex:
-        """All competitors of the queries whose true scores are sampled, by query."""
-        competes_QC = self.competes_QC
+        """Whether each cell competes in a query whose true score is sampled, bool; without marks."""
+        shape = self.rows_BQ.numel(), self.ids_BC.shape[1]
+        competes_QC = torch.ones(shape, dtype=torch.bool, device=self.ids_BC.device)
+        competes_QC[self.never_competing] = False
         if self.true_is_sampled_Q is not None:
-            competes_QC = competes_QC & self.true_is_sampled_Q.unsqueeze(1)
-        query_P, column_P = np.divmod(np.flatnonzero(competes_QC.numpy()), competes_QC.shape[1])
-        return torch.from_numpy(query_P), torch.from_numpy(column_P)
+            competes_QC &= self.true_is_sampled_Q.unsqueeze(1)
+        return competes_QC
 
     @cached_property
     def never_competing(self) -> CellIndex:
@@ -575,10 +566,7 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> Compared:
     """Return all competitors' scores of the ranked queries."""
     if part.marks is not None:
         return scores_QC.flatten(), None, None, part.marks.mark_QC.flatten()
-    competes_QC = part.competes_QC
-    if part.true_is_sampled_Q is not None:
-        competes_QC = competes_QC & part.true_is_sampled_Q.unsqueeze(1)
-    return *competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None), None
+    return *competing_scores(scores_QC, part.competes_QC, part.left_out[0] if part.left_out else None), None
 
 
 def _marked(
@@ -645,7 +633,8 @@ def count_by_loop(
         whole = slice(0, block.rows_BQ.shape[0])
         part = ChunkPart.select(group, block, side, true[side], lists[side], whole, settings)
         if settings.auc.exact:  # each score is read by its cell
-            part = evolve(part, sampled=part.competing)
+            query_P, column_P = part.competes_QC.nonzero(as_tuple=True)
+            part = evolve(part, sampled=(query_P, column_P))
         parts[side] = part
         return ListCells(part.excluded, part.known, part.read[0], part.true_is_sampled_Q)
 
