@@ -44,7 +44,7 @@ def _in_float32(
     comparator: Comparator, query_QD: torch.Tensor, candidate_CD: torch.Tensor, true_QD: torch.Tensor, columns: int
 ) -> Callable[[], None]:
     query_QD = comparator.prepare_queries(query_QD)
-    true = TrueScores.from_pairs(comparator, query_QD, comparator.prepare_candidates(true_QD))
+    true = TrueScores.from_pairs(comparator, query_QD, comparator.prepare_candidates(true_QD), comparator.paired_scores)
     backend = CpuBackend(comparator, None, CPU, torch.float32, keeps_scores=True, counts_products=False)
     parts = [comparator.prepare_candidates(part_CD) for part_CD in candidate_CD.split(columns)]
     return _counting(backend, QueryRows(query_QD[None], torch.arange(len(query_QD)), true), parts)
@@ -71,9 +71,10 @@ def _counting(backend: CpuBackend, queries: QueryRows, parts: list[torch.Tensor]
 
     def count() -> None:
         for candidates in of_parts:
-            found = backend.count(Block(queries, candidates, own_Q, None))
+            block = Block(queries, candidates, own_Q, None)
+            found = backend.count(block)
             if queries.exact_comparator is not None:
                 assert found.open is not None, "blocks of scores list all of them"
-                decided(queries, candidates, found.counts, found.open, None)
+                decided(block, found.counts, found.open)
 
     return count
