@@ -22,6 +22,7 @@ from pbgeval.cluster.resources import threads_put_back
 from pbgeval.errors import DataError, ScorerError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
 from pbgeval.metrics.distribution import CandidateGroups, expected_mean_reciprocal_rank
+from pbgeval.monitor.followed import Followed
 from pbgeval.monitor.gap_test import MIN_TEETH
 from pbgeval.monitor.persistence import TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
 from pbgeval.monitor.records import PassKey, PbgFigures, VisitDetails, VisitRecord
@@ -390,40 +391,6 @@ class HeldOut:
     sample: EdgeBlock  # training edges for comparison
     digest: int = 0  # of the edges in any order, and of the settings: figures of equal digests can be compared
     order: int = 0  # of the edges in this order: these can be followed one by one
-
-
-@frozen(eq=False)
-class Followed:
-    """Reciprocal ranks of a bucket's held-out edges over the visits so far, 16 bytes an edge.
-
-    In the fixed point of `clusters`, both sides added up; smoothed as in `persistence`, rounded down.
-    """
-
-    after_E: np.ndarray  # int32, at the last visit
-    gained_E: np.ndarray
-    lost_E: np.ndarray
-    num_teeth: int
-    epoch: int  # of the last visit
-    order: int  # of the edges, as `HeldOut` has it
-    best_E: np.ndarray | None = None  # int32, after the pass to keep; None: not known
-
-    @classmethod
-    def then(
-        cls, so_far: Followed | None, epoch: int, order: int, before_E: np.ndarray, after_E: np.ndarray
-    ) -> Followed:
-        """Add a visit."""
-        if so_far is None:
-            none = np.empty(0, np.int32)
-            return cls(after_E.astype(np.int32), none, none, 0, epoch, order)
-        gained_E, lost_E = after_E - before_E, so_far.after_E - before_E
-        if so_far.num_teeth:
-            gained_E, lost_E = (so_far.gained_E + gained_E) >> 1, (so_far.lost_E + lost_E) >> 1
-        after_E, gained_E, lost_E = (of.astype(np.int32) for of in (after_E, gained_E, lost_E))
-        return cls(after_E, gained_E, lost_E, so_far.num_teeth + 1, epoch, order, so_far.best_E)
-
-    def keep(self, epoch: int) -> Followed:
-        """Take the pass of this epoch for the one to keep."""
-        return evolve(self, best_E=self.after_E if self.epoch == epoch else None)
 
 
 @define(eq=False)

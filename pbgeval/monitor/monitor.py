@@ -30,10 +30,11 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.team import Team
-from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
+from pbgeval.errors import ConfigError, DataError, OutputError, StorageError, raise_first
+from pbgeval.monitor.followed import Followed, Where, followed_file, read_followed, write_followed
 from pbgeval.monitor.gap_test import BucketVisit, GapTest
 from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, best_pass, last_improvement
-from pbgeval.monitor.measure import Followed, HeldOut, MonitorProtocol, Visit
+from pbgeval.monitor.measure import HeldOut, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, PassSums
 from pbgeval.monitor.records import (
     LOGGER,
@@ -208,9 +209,10 @@ class Monitor:
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
         self._settings = {"eval_fraction": eval_fraction, **self._protocol.settings}
         self._digest = digest_of(self._settings)
-        self._held_out: dict[tuple[int, int, Bucket], HeldOut] = {}
-        self._edges: dict[tuple[int, int, Bucket], int] = {}  # of the last visit, as `VisitRecord.edges`
-        self._followed: dict[tuple[int, int, Bucket], Followed] = {}
+        self._held_out: dict[Where, HeldOut] = {}
+        self._edges: dict[Where, int] = {}  # of the last visit, as `VisitRecord.edges`
+        self._followed: dict[Where, Followed] = {}
+        self._followed_file = None if output is None else followed_file(Path(output), self.worker)
         self._key: PassKey | None = None  # of the pass in hand
         self._sums, self._next_index = self._no_sums(), 0
         if self.is_on and output is not None:
@@ -254,9 +256,9 @@ class Monitor:
         measured, compared = (_bucket_edges(columns, rows) for rows in (held_out, sampled))
         where = (edge_path, edge_chunk, place)
         held_out_hash_E = hash_E[held_out]
-        order = int.from_bytes(hashlib.blake2b(held_out_hash_E.tobytes(), digest_size=8).digest(), "little")
+        order = int.from_bytes(hashlib.blake2b(held_out_hash_E.tobytes(), digest_size=7).digest(), "little")
         edges_held_out = HeldOut(measured, compared, digest_of_edges(held_out_hash_E, self._digest), order)
-        if where in self._followed and self._followed[where].order != order:
+        if where in self._followed and not self._followed[where].is_of(order, len(held_out)):
             del self._followed[where]  # other edges than the last time cannot be compared with those
         if self._edges.setdefault(where, edges_held_out.digest) != edges_held_out.digest:
             self._edges[where] = edges_held_out.digest
@@ -427,6 +429,11 @@ class Monitor:
         self._past.append(evolve(now, details=details))
         record = PassRecord(key, max(self._next_index - 1, 0), sums.phases[AFTER].figures(with_loss=with_loss), details)
         self._key, self._sums = None, self._no_sums()
+        if self._followed_file is not None:
+            try:
+                write_followed(self._followed_file, key, self.num_workers, self._followed)
+            except OutputError as error:
+                self._warn_once("output 0", f"{error}; training goes on without records")
         if self.worker == 0:
             self._append(record)
             if judgement.verdict == "bucket_overfitting":
@@ -482,7 +489,7 @@ class Monitor:
             self._warn(message)
 
     def _resume(self, folder: Path) -> None:
-        """Go on from the records of an earlier process; of its errors only those between buckets.
+        """Go on from the records of an earlier process, and from what it has followed edge by edge.
 
         Raises:
             ConfigError: they were made with other settings, so that figures cannot be compared.
@@ -512,6 +519,12 @@ class Monitor:
                     PastPass(key, record.details, visits.get(key, {}), frozenset(edges.get(key, {}).items()))
                 )
         self._next_index = max((visit.index + 1 for visit in history.visits), default=0)
+        file = followed_file(folder, self.worker)
+        if self._past and file.exists():
+            try:
+                self._followed = read_followed(file, self._past[-1].key, self.num_workers)
+            except StorageError as error:
+                self._warn(f"{error}; single edges are followed from now on only")
 
     def _check_settings(self, folder: Path, history: History) -> None:
         """Refuse records that were made with other settings; those of an earlier version do not tell."""

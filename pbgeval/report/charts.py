@@ -505,7 +505,9 @@ def _visits(curves: Curves, x: Axis) -> Chart:
         x=x,
         y=linear(name, min(known, default=0.0), max(known, default=1.0)),
         lines=lines,
-        note="Each line is a bucket. It steps up while the bucket is trained. If it falls back until the next visit, "
+        note=""
+        if curves.num_buckets == 1
+        else "Each line is a bucket. It steps up while the bucket is trained. If it falls back until the next visit, "
         "training overfits to buckets.",
     )
 

@@ -21,6 +21,7 @@ from pbgeval.report.figures import (
 from pbgeval.report.tables import DataTable, fitting, interval_line, without
 from pbgeval.storage.text import plural
 
+FEW_EDGES = 100  # below, the standard error of an MRR may be 0.03 and more
 _VERDICT = "bucket overfitting"
 _APART = "train−held out"
 _PASS_COLUMNS = ("epoch", "before", "after", "gap", "training", _APART, "diverged", _VERDICT)
@@ -88,6 +89,8 @@ def _about_training_edges(curves: Curves) -> list[str]:
         why = "chance may explain it"
         if curves.change_since_best(best).error is None:
             why = f"there are too few buckets ({curves.num_buckets}) to test such a fall"
+            if curves.metric == "mrr":
+                why = f"single edges were not followed since {epoch}, and {why} without"
         found = f"{what} {why}: since {epoch}, {changes}."
     elif doubt:
         found = f"Since {epoch}, neither training edges nor held-out edges improved: {changes}."
@@ -99,7 +102,7 @@ def _about_training_edges(curves: Curves) -> list[str]:
         by_chance = [f"Held-out edges are ranked no better than by chance ({metric} {chance})."]
     far_better = [_far_better(curves, metric)] if doubt else []
     verdicts = [found, *far_better] if curves.overfits else [*far_better, found]  # what matters most first
-    return [_epoch_to_keep(curves, best), *by_chance, *verdicts]
+    return [_epoch_to_keep(curves, best) + _caution(curves), *by_chance, *verdicts]
 
 
 def _far_better(curves: Curves, metric: str) -> str:
@@ -129,6 +132,14 @@ def _epoch_to_keep(curves: Curves, best: PassRow) -> str:
     if other is not None:
         told += f", as epoch {_pass_name(other)} ({_fixed(other.after)}) is at most {RELATIVE_DELTA:.1%} better"
     return f"{told}; now {_fixed(curves.last.after)}."
+
+
+def _caution(curves: Curves) -> str:
+    """Return that figures are rough where few edges are held out."""
+    lists = curves.last.lists
+    if lists is None or lists.num_edges >= FEW_EDGES:
+        return ""
+    return f" These figures are rough: only {plural(lists.num_edges, 'held-out edge')}; raise eval_fraction."
 
 
 def lists_told(curves: Curves) -> str:

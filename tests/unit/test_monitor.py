@@ -107,8 +107,67 @@ def test_the_fall_since_the_best_pass_is_that_of_the_same_edges(tmp_path: Path) 
         tested += 1
     assert 0 < tested < 7
     assert [of.details for of in read_history(tmp_path).passes] == [details for _, details in found]
+    (tmp_path / "followed.0.bin").unlink()
     resumed = passes_of(make_monitor(tmp_path, **settings), range(8, 12))
-    assert resumed[0][1].fall is None, "a run that goes on has not followed the edges since the best pass"
+    assert resumed[0][1].fall is None, "edges were not followed since the best pass"
+
+
+def train_some(monitor: Monitor, epochs: range, buckets: list[Bucket] = BUCKETS) -> None:
+    """Train to a model that is a function of epoch and bucket; the best one comes early."""
+    for epoch in epochs:
+        for bucket in buckets:
+            monitor.split(edges_of(bucket), bucket)
+            with monitor.watch(epoch, bucket, tensors := model(seed=epoch % 5)):
+                tensors.tables["e", bucket.lhs].copy_(model(seed=9 + epoch).tables["e", bucket.lhs])
+        if buckets is BUCKETS:
+            monitor.end_pass(epoch)
+
+
+@pytest.mark.parametrize("stops", [[4], [1, 2, 9], [7, 8]])
+def test_a_run_that_goes_on_finds_the_same_as_one_without_a_break(tmp_path: Path, stops: list[int]) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train_some(make_monitor(whole), range(11))
+
+    for first, stop in pairwise([0, *stops, 11]):
+        monitor = make_monitor(broken, warnings := [])
+        train_some(monitor, range(first, stop))
+        train_some(monitor, range(stop, stop + 1), BUCKETS[:2])  # and is killed in the next epoch
+        assert warnings == []
+
+    expected, found = ([of.details for of in read_history(at, pytest.fail).passes] for at in (whole, broken))
+    assert sum(of.fall is not None for of in expected) > 2
+    assert {of.verdict for of in expected} > {"needs_3_visits"}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda data: data[:-4], "expected what a monitor has followed, found: "),
+        (lambda data: b"{}\n", "expected what a monitor has followed, found: expected pass, found nothing"),
+        (lambda data: data.replace(b'"num_teeth": 2', b'"num_teeth": 0'), "found: arrays of "),
+        (lambda data: data.replace(b'"place": [0', b'"place": [0, 0'), "expected what a monitor has followed"),
+        (lambda data: data.replace(b'"pass": [2', b'"pass": [1'), None),  # of another pass
+        (lambda data: data.replace(b'"num_workers": 1', b'"num_workers": 2'), None),
+        (lambda data: re.sub(rb'"order": \d', b'"order": ', data), None),  # of edges in another order
+    ],
+)
+def test_edges_are_followed_anew_where_the_file_does_not_fit(
+    tmp_path: Path, spoil: Callable[[bytes], bytes], told: str | None
+) -> None:
+    train_some(make_monitor(tmp_path), range(3))
+    file = tmp_path / "followed.0.bin"
+    spoiled = spoil(file.read_bytes())
+    assert spoiled != file.read_bytes()
+    file.write_bytes(spoiled)
+
+    monitor = make_monitor(tmp_path, warnings := [])
+    assert len(warnings) == (told is not None)
+    assert all(f"{file}: " in of and str(told) in of for of in warnings)
+    train_some(monitor, range(3, 4))
+    last = read_history(tmp_path, pytest.fail).passes[-1].details
+    assert (last.best_pass == 3) or last.fall is None
+    assert {of.num_teeth for of in monitor._followed.values()} == {0}
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 25])

@@ -30,6 +30,7 @@ from pbgeval.monitor.records import (
     VisitRecord,
 )
 from pbgeval.notation import Bucket
+from pbgeval.report.charts import training_charts
 from pbgeval.report.page import Source, page_of
 from pbgeval.report.tables import to_text
 from pbgeval.report.training import lists_told, passes_of, training_table, training_tiles, verdicts_of
@@ -256,7 +257,12 @@ def test_a_fall_of_the_same_edges_in_one_bucket_is_overfitting() -> None:
     assert (curves.best, curves.overfits) == (curves.passes[5], True)
     assert "Stop, and use the model of epoch 5." in verdicts_of(curves)[1]
     unpaired = evolve(curves, passes=tuple(evolve(row, paired_fall=None) for row in curves.passes))
-    assert "too few buckets (1) to test such a fall" in verdicts_of(unpaired)[1]
+    assert (
+        "single edges were not followed since epoch 5, and there are too few buckets (1) to test such a fall without"
+        in verdicts_of(unpaired)[1]
+    )
+    by_hits = evolve(unpaired, metric="r10")
+    assert "there are too few buckets (1) to test such a fall" in verdicts_of(by_hits)[1]
     values[-1] += 0.0243 * (1 - 2.5 / 3.75)  # 2.5 standard errors: 20 passes could have been best
     assert "chance may explain it" in verdicts_of(curves_of_edges(values, 450))[1]
 
@@ -320,7 +326,8 @@ FAR_BETTER = "The model fits its training edges far better: MRR is {:.4f} on the
         ),
         (
             [(0.0861, 0.8145), (0.0839, 0.8242)],
-            "Held-out edges got worse, but there are too few buckets (2) to test such a fall: since epoch 0, MRR of "
+            "Held-out edges got worse, but single edges were not followed since epoch 0, and there are too few "
+            "buckets (2) to test such a fall without: since epoch 0, MRR of "
             "training edges went from 0.8145 to 0.8242 and that of held-out edges from 0.0861 to 0.0839.",
         ),
         ([(0.0861, 0.8145), (0.0861, 0.8242)], "Held-out edges are as good as after epoch 0."),
@@ -354,6 +361,22 @@ def test_a_model_that_is_hardly_better_than_chance_is_told_first() -> None:
         passes((9.0, 2.0), (8.0, 1.0), error=0.01, lists=lists, metric="pos_rank"),
     ):
         assert verdicts_of(of)[0].endswith(", the last one.")
+
+
+@pytest.mark.parametrize(("num_edges", "is_told"), [(1, True), (6, True), (99, True), (100, False)])
+def test_figures_of_few_held_out_edges_are_called_rough(num_edges: int, is_told: bool) -> None:
+    for of in (last_row(), last_row(gap=-0.01)):
+        last = evolve(of.last, lists=RankedLists(num_edges, 50.0, 0.05))
+        told = verdicts_of(evolve(of, passes=(last,)))[0]
+        edges = "1 held-out edge" if num_edges == 1 else f"{num_edges} held-out edges"
+        assert told.endswith(f" These figures are rough: only {edges}; raise eval_fraction.") == is_told
+
+
+def test_the_note_on_bucket_overfitting_needs_several_buckets() -> None:
+    notes = [training_charts(curves_with(np.full((3, number), 0.2), [0.3] * 3, 0.1))[2].note for number in (1, 2)]
+
+    assert notes[0] == ""
+    assert "training overfits to buckets" in notes[1]
 
 
 def test_held_out_edges_at_chance_are_said_and_not_sound() -> None:
@@ -433,9 +456,10 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
     ]
     ranks = passes((9.0, 5.0), (7.5, 4.0), (8.0, 3.0), metric="pos_rank")
 
-    too_few = [of.format("there are too few buckets (2) to test such a fall") for of in told]
-    assert verdicts_of(found) == too_few
-    for fell_from, expected in ((1, [of.format("chance may explain it") for of in told]), (0, too_few)):
+    too_few = "there are too few buckets (2) to test such a fall"
+    unfollowed = [of.format(f"single edges were not followed since epoch 1, and {too_few} without") for of in told]
+    assert verdicts_of(found) == unfollowed
+    for fell_from, expected in ((1, [of.format("chance may explain it") for of in told]), (0, unfollowed)):
         last = evolve(found.last, paired_fall=Change(0.0109, 0.01, 99), fell_from=fell_from)
         assert verdicts_of(evolve(found, passes=(*found.passes[:-1], last))) == expected
     best, undecided, _ = verdicts_of(ranks)
