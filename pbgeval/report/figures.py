@@ -579,14 +579,14 @@ def _leaf(value: Any) -> str:  # noqa: ANN401 (any JSON)
 
 # What stands above everything else: what was evaluated, under which conditions, and the figures in large type
 
-_MODELS = {
-    "complex_diagonal": "ComplEx",
-    "diagonal": "DistMult",
-    "translation": "TransE",
-    "linear": "RESCAL",
-    "rotate": "RotatE",
-    "swapped_diagonal": "SimplE",
-    "projected_translation": "TransR",
+_MODELS = {  # by operator: the model that it is with these comparators
+    "complex_diagonal": ("ComplEx", ("dot",)),
+    "diagonal": ("DistMult", ("dot",)),
+    "translation": ("TransE", ("l1", "l2", "squared_l2")),
+    "linear": ("RESCAL", ("dot",)),
+    "rotate": ("RotatE", ("complex_l1", "l2")),
+    "swapped_diagonal": ("SimplE or CP", ("dot", "clamped_dot")),
+    "projected_translation": ("TransR", ("l1", "l2", "squared_l2")),
 }
 LARGE = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank")
 
@@ -604,9 +604,11 @@ def _model_name(report: Result) -> str:
     provenance = report.document.get("provenance") or {}
     settings = provenance.get("settings") or {}
     operators = sorted({of["operator"] for of in settings.get("relations", ())})
-    if settings.get("comparator") == "scorer":
+    comparator = settings.get("comparator")
+    if comparator == "scorer":
         return str(report.run.get("model") or provenance["data"]["model"]["scorer"])
-    names = " and ".join(_MODELS.get(name, name) for name in operators)
+    models = {operator: name for operator, (name, comparators) in _MODELS.items() if comparator in comparators}
+    names = " and ".join(models.get(name, f"{name} ({comparator})") for name in operators)
     return names if len(operators) <= 2 else f"Model with {len(operators)} operators"
 
 
