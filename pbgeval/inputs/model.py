@@ -166,6 +166,11 @@ def difference_from_training(config: EvalConfig) -> Iterator[str]:
         yield f"{path}: the checkpoint was trained with other settings: {listed(found, 12)}; check the config"
 
 
+def is_dynamic_in_training(config: EvalConfig) -> object:
+    """Return what the checkpoint's settings of training say of `dynamic_relations`; None: nothing."""
+    return _settings_of_training(config)[1].get("dynamic_relations")
+
+
 def paths_of_training(config: EvalConfig) -> list[str]:
     """Return those of the evaluated paths that the checkpoint was trained on."""
     path, trained, _ = _settings_of_training(config)

@@ -26,7 +26,13 @@ from pbgeval.errors import (
     StorageError,
     raise_first,
 )
-from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model
+from pbgeval.inputs.model import (
+    difference_from_training,
+    is_dynamic_in_training,
+    read_relations,
+    relation_of_scorer,
+    relations_of_model,
+)
 from pbgeval.inputs.names import Restrictions, read_restrictions
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.notation import Bucket, EntityNumbering, Side, T
@@ -279,11 +285,10 @@ def _of_model(config: EvalConfig, model: Model) -> _Opened:
 
 
 def _of_checkpoint(config: EvalConfig, faults: Faults) -> _Opened | None:
-    num_relations = (
-        _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
-        if config.dynamic_relations
-        else len(config.relations)
-    )
+    num_relations: int | None = len(config.relations)
+    if config.dynamic_relations:
+        told = " (the checkpoint's config.json has false)" if is_dynamic_in_training(config) is False else ""
+        num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path), told)
     folder, entity_path = Path(config.checkpoint_path), Path(config.entity_path)
     version = _collect(faults, read_checkpoint_version, folder)
     if version is None:

@@ -31,6 +31,7 @@ from pbgeval.report.tables import DataTable, clipped, to_terminal
 from pbgeval.results.result import Result
 from pbgeval.results.saved_queries import SavedQueries, SavedQuery
 from pbgeval.stats.rank_types import RankType, doubled_rank
+from pbgeval.storage.text import plural
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -189,6 +190,10 @@ class QueryPage:
         if len(mrr) == 1:
             shares = ", ".join(f"{clipped(relations.names[at])} {relations.weight[at]:.3f}" for at in first)
             lost = f" {1 - mrr[0]:.3f} is lost, most of it by {shares}." if first else ""
+            lowest = relations.lowest
+            if lowest is not None:
+                queries = plural(int(relations.num_R2[lowest].sum()), "query", "queries")
+                lost += f" Lowest MRR: {clipped(relations.names[lowest])}, {relations.mrr_R[lowest]:.3f} on {queries}."
             return f"MRR {mrr[0]:.3f} on {num_queries:,} queries.{lost}"
         change = [f"{clipped(relations.names[at])} {signed(relations.change[at])}" for at in first]
         most = f" Most of the change comes from {', '.join(change)}." if first else ""

@@ -74,6 +74,18 @@ class RelationFacts:
         """The relations, the one of the greatest weight first."""
         return [*map(int, np.argsort(-self.weight, kind="stable"))]
 
+    @property
+    def mrr_R(self) -> np.ndarray:
+        """The MRR of each relation in the first run, both sides together; NaN without queries."""
+        return np.asarray(self.sum_NR2[0].sum(1) / np.where(self.num_R2.any(1), self.num_R2.sum(1), np.nan))
+
+    @property
+    def lowest(self) -> int | None:
+        """The relation with the lowest MRR, of those with the most queries; None where there is but one."""
+        known = np.flatnonzero(self.num_R2.any(1))
+        order = known[np.lexsort((-self.num_R2.sum(1)[known], self.mrr_R[known]))]
+        return int(order[0]) if len(order) > 1 else None
+
     def of_sides(self, relation: int) -> list[list[float]]:
         """Return, of head and tail, the number of queries and the sum of 1 / rank in each run."""
         return [[int(self.num_R2[relation, side]), *self.sum_NR2[:, relation, side].tolist()] for side in (0, 1)]
@@ -153,7 +165,7 @@ def _own(facts: RelationFacts, queries: SavedQueries, at: np.ndarray) -> Iterato
         mrr = float((2.0 / (facts.doubled_NQ[0][at] - 2 * is_own_Q)).mean())
         yield (
             f"In {_percent(own, len(at))} of the queries the entity that the query names comes first itself; without "
-            f"it the MRR would be {mrr:.3f}."
+            f"it in these queries, the MRR would be {mrr:.3f}."
         )
 
 

@@ -180,9 +180,11 @@ def _missing(path: Path, names: Sequence[str], entity_type: str, partition: int,
     pattern = re.compile(rf"embeddings_{re.escape(entity_type)}_{partition}\.v([0-9]+)\.h5")
     versions = [str(version) for version in sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)]
     if versions:
+        is_told = version or "checkpoint_version.txt" in names
+        why = f"checkpoint_version.txt says {version}" if is_told else "no checkpoint_version.txt, which means 0"
         return MismatchError(
-            f"{path}: no such file; the folder has version {listed(versions)} of it, but the checkpoint is version"
-            f" {version}; check checkpoint_version.txt"
+            f"{path}: no such file; the folder has version {listed(versions)} of these embeddings, but {why}; write the"
+            " version to evaluate into checkpoint_version.txt"
         )
     found = listed([name for name in names if name.startswith("embeddings_")] or ["no embeddings"], 3)
     return MismatchError(

@@ -40,8 +40,8 @@ def read_entity_count(entity_path: Path, entity_type: str, partition: int) -> in
     return _read_count(entity_count_path(entity_path, entity_type, partition))
 
 
-def read_dynamic_relation_count(entity_path: Path) -> int:
-    """Return the number of relations of a graph whose relations are dynamic.
+def read_dynamic_relation_count(entity_path: Path, advice: str = "") -> int:
+    """Return the number of relations of a graph whose relations are dynamic; `advice` is told where it is absent.
 
     Raises:
         StorageError: the file is absent, cannot be read or does not hold a number.
@@ -50,7 +50,8 @@ def read_dynamic_relation_count(entity_path: Path) -> int:
     count = _read_count(path)
     if count is None:
         raise StorageError(
-            f"{path}: no such file, but dynamic_relations = True needs the number of relations; check entity_path"
+            f"{path}: no such file, but dynamic_relations = True needs the number of relations; check entity_path or"
+            f" dynamic_relations{advice}"
         )
     return count
 

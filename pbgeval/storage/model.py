@@ -115,8 +115,8 @@ def operator_parameters(
     operator = f"operator {operator_name} of relations[{relation_index}]"
     if expected and not model.is_there:
         raise StorageError(
-            f"{model.path}: no such file; {operator} needs its parameters; check checkpoint_version.txt, or copy it"
-            " from where the checkpoint was trained"
+            f"{model.path}: no such file; {operator} needs its parameters; check checkpoint_version.txt, or copy the"
+            " file from where the checkpoint was trained"
         )
     found = model.operators.get((relation_index, side), {})
     shapes = {name: tuple(parameter.shape) for name, parameter in found.items()}

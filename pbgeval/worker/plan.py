@@ -108,6 +108,7 @@ class RunPlan:
     estimate: TimeEstimate | None = None  # None: not measured
     has_sampled_lists: bool = False  # a draw of the true entity or a short chunk leaves fewer candidates
     leaves_out_known: bool = False
+    leaves_out_drawn: bool = False  # answers among sampled candidates: not under pbg_semantics
     converting_seconds: float = 0.0  # until files of edges by name are buckets
     starting_seconds: float = 0.0  # of a command, until it can begin
 
@@ -128,7 +129,7 @@ class RunPlan:
         each = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
         fewer = ", less known answers" * self.leaves_out_known
         if self.has_sampled_lists:
-            each, fewer = f"up to {most:,}", ""
+            each, fewer = f"up to {most:,}", ", less answers that were drawn" * self.leaves_out_drawn
         told = "a few seconds" if self.is_small else "not estimated"
         if self.estimate is not None:
             one = self.estimate
@@ -197,6 +198,7 @@ def plan_of(
         seconds / (num_workers * cores),
         has_sampled_lists=CandidatePolicy.SAMPLED.value in inputs.candidates,
         leaves_out_known=protocol.filtered,
+        leaves_out_drawn=not inputs.config.pbg_semantics,
     )
 
 

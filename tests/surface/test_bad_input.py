@@ -169,8 +169,15 @@ HEADERS = [
     ),
     fault(
         "{root}/entity/dynamic_rel_count.txt: no such file, but dynamic_relations = True needs the number of relations;"
-        " check entity_path",
+        " check entity_path or dynamic_relations",
         remove("entity/dynamic_rel_count.txt"),
+        dynamic=True,
+    ),
+    fault(
+        "{root}/entity/dynamic_rel_count.txt: no such file, but dynamic_relations = True needs the number of relations;"
+        " check entity_path or dynamic_relations (the checkpoint's config.json has false)",
+        remove("entity/dynamic_rel_count.txt"),
+        write("checkpoint/config.json", '{"dynamic_relations": false}'),
         dynamic=True,
     ),
     fault(

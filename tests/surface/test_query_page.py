@@ -148,6 +148,16 @@ def test_figures_of_relations_are_those_of_the_run(root: Path) -> None:
     assert lost / content["total"] == pytest.approx(1 - report["mrr"], rel=1e-9)
 
 
+def test_the_lead_names_the_relation_with_the_lowest_mrr(root: Path) -> None:
+    report = Report.read(root / "a")
+    lowest = min(report.table("relations"), key=lambda row: row["both.realistic.mean_reciprocal_rank"])
+
+    page = QueryPage.of_run(report).render()
+    count = lowest["both.realistic.count"]
+    told = f"{lowest['both.realistic.mean_reciprocal_rank']:.3f} on {count} {'query' if count == 1 else 'queries'}."
+    assert re.search(r" Lowest MRR: .*, " + re.escape(told), page)
+
+
 def test_sentences_count_what_the_lists_say(root: Path) -> None:
     content = content_of(QueryPage.of_run(Report.read(root / "a")).render())
     for of in content["relations"]:

@@ -213,7 +213,10 @@ def test_a_tiny_run_measures_nothing_and_says_little(tmp_path: Path, monkeypatch
 
     evaluate(str(TinyCase.write(tmp_path).config), output=tmp_path / "out", workers=1, device="cpu", observer=lines)
 
-    assert re.fullmatch(r"CPU, \d+ cores?; precision exact; 243 edges, up to 17 candidates per query", lines.said[0])
+    assert re.fullmatch(
+        r"CPU, \d+ cores?; precision exact; 243 edges, up to 17 candidates per query, less answers that were drawn",
+        lines.said[0],
+    )
 
 
 @pytest.mark.usefixtures("measures_all")

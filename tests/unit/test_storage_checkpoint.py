@@ -100,7 +100,8 @@ def test_writing_to_mapped_rows_changes_neither_the_file_nor_another_map_that_ou
         ([("user", 0, 3)], "the checkpoint has embeddings_user_0.v3.h5;"),
         (
             [("all", 0, 12), ("all", 0, 8), ("all", 0, 9), ("all", 1, 3)],
-            "the folder has version 8, 9, 12 of it, but the checkpoint is version 3; check checkpoint_version.txt",
+            "the folder has version 8, 9, 12 of these embeddings, but checkpoint_version.txt says 3; write the version"
+            " to evaluate into checkpoint_version.txt",
         ),
     ],
 )
@@ -110,6 +111,21 @@ def test_a_missing_file_is_named_with_what_is_there(tmp_path, there, fault):
 
     line = fault_of(lambda: open_all(tmp_path / "here"))
     assert line.startswith(f"{embedding_path(tmp_path / 'here', 'all', 0, 3)}: no such file; {fault}")
+
+
+@pytest.mark.parametrize(
+    ("is_there", "why"),
+    [(False, "no checkpoint_version.txt, which means 0"), (True, "checkpoint_version.txt says 0")],
+)
+def test_a_missing_version_file_is_named(tmp_path, is_there, why):
+    write_embeddings(tmp_path, "all", 0, VALUES, version=3)
+    if is_there:
+        (tmp_path / "checkpoint_version.txt").write_text("0")
+
+    assert fault_of(lambda: open_all(tmp_path, version=0)) == (
+        f"{embedding_path(tmp_path, 'all', 0, 0)}: no such file; the folder has version 3 of these embeddings, but "
+        f"{why}; write the version to evaluate into checkpoint_version.txt"
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ def test_an_absent_count_is_none_but_an_absent_number_of_relations_is_a_fault(tm
     assert [read_entity_count(folder, "user", 0) for folder in (tmp_path, tmp_path / "nowhere")] == [None, None]
     line = fault_of(lambda: read_dynamic_relation_count(tmp_path))
     assert line.startswith(f"{tmp_path / 'dynamic_rel_count.txt'}: no such file")
+    assert line.endswith("; check entity_path or dynamic_relations")
 
 
 @pytest.mark.parametrize("text", ["", "-1", "3.0", "three", "3 4", "1\n2", "\u0663", "9" * 30, b"\xff\xfe\x00"])
