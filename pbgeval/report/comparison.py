@@ -200,6 +200,14 @@ MEANING_OF_P = (
 )
 
 
+def _told_runs(comparison: Comparison) -> str:
+    """Return the runs by their folders, each with its model where the models differ."""
+    models = comparison.a_model, comparison.b_model
+    if len({*models}) == 1:
+        return f"A: {comparison.a}, B: {comparison.b}{models[0] and f'; model of both: {models[0]}'}"
+    return f"A: {comparison.a} ({models[0]}), B: {comparison.b} ({models[1]})"
+
+
 def comparison_tables(comparison: Comparison) -> list[DataTable]:
     """Return the table of all metrics, and that of relations where there are any."""
     decimals = decimals_of_table(comparison.differences)
@@ -210,7 +218,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     tables = [
         DataTable(
             f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} "
-            f"ranks; A: {comparison.a} ({comparison.a_model}), B: {comparison.b} ({comparison.b_model})",
+            f"ranks; {_told_runs(comparison)}",
             ("metric", *_COLUMNS, "p", "p (Holm)"),
             [
                 (short_title(f"both.{of.metric}"), *cells_of(of, decimals), probability(of.p_value), _corrected(of))

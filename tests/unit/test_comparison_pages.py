@@ -108,6 +108,20 @@ def many(*means: float, p_seeds: float | None = None) -> ManyRuns:
     return ManyRuns("both", "realistic", "raw", "edge", "key", (), (), 9, tuple(groups), tuple(pairs))
 
 
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        (("TransE", "ComplEx"), "A: results/a (TransE), B: results/b (ComplEx)"),
+        (("the scoring function",) * 2, "A: results/a, B: results/b; model of both: the scoring function"),
+        (("", ""), "A: results/a, B: results/b"),
+    ],
+)
+def test_the_table_of_two_runs_tells_the_models_apart_where_they_differ(models: tuple[str, str], told: str) -> None:
+    two = evolve(comparison(), a="results/a", b="results/b", a_model=models[0], b_model=models[1])
+
+    assert comparison_tables(two)[0].title.endswith(f" ranks; {told}")
+
+
 def test_many_runs_are_compared_in_one_sentence() -> None:
     told = "significantly better than all others."
     lead = "ahead of c by 0.1000 (95% interval 0.0800 to 0.1200)"
