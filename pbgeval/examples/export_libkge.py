@@ -6,6 +6,7 @@ for kgeval-dist (its config key, or `kgeval-dist import-model`).
 
 import csv
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 
 
 def main(checkpoint_path: str, folder: str) -> None:
-    """Write model.json, entity.npy, relation.npy and the labels."""
+    """Write model.json, entity.npy, relation.npy and the labels; print what was written and the next command."""
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=False)
@@ -33,6 +34,7 @@ def main(checkpoint_path: str, folder: str) -> None:
         ends = tuple(f"_{table}_embedder.{weight}" for weight in ("_embeddings.weight", "embeddings.weight"))
         vectors = next(value for key, value in parameters.items() if key.endswith(ends))
         np.save(out / f"{table}.npy", vectors.detach().float().numpy())
+    written = ["model.json", "entity.npy", "relation.npy"]
     for table, target in (("entity", "entities.tsv"), ("relation", "relations.tsv")):
         labels = Path(checkpoint_path).parent / f"{table}_ids.del"
         packaged = ((checkpoint.get("dataset") or {}).get("meta") or {}).get(f"{table}_ids")
@@ -41,6 +43,10 @@ def main(checkpoint_path: str, folder: str) -> None:
                 csv.writer(file, delimiter="\t", lineterminator="\n").writerows([("id", "label"), *enumerate(packaged)])
         elif labels.is_file():
             (out / target).write_bytes(labels.read_bytes())
+        if packaged is not None or labels.is_file():
+            written.append(target)
+    print(f"wrote {', '.join(written)} to {out}")
+    print(f"next: kgeval-dist import-model {shlex.quote(str(out))} --output converted --edges test=test.tsv")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ triples. The script compares some scores with the model's own before it writes. 
 
 import gzip
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from pbgeval.models.pykeen import KINDS, pykeen_vectors
 
 
 def main(model_path: str, folder: str) -> None:
-    """Write model.json, entity.npy, relation.npy and the labels."""
+    """Write model.json, entity.npy, relation.npy and the labels; print what was written and the next command."""
     model = torch.load(model_path, map_location="cpu", weights_only=False)
     found = pykeen_vectors(model)
     if found is None:
@@ -39,16 +40,27 @@ def main(model_path: str, folder: str) -> None:
     (out / "model.json").write_text(json.dumps(description, indent=4) + "\n", encoding="utf-8")
     np.save(out / "entity.npy", found.entities.load().numpy())
     np.save(out / "relation.npy", found.parameter_tables["relations"].load().numpy())
-    write_labels(Path(model_path).parent / "training_triples", out)
+    labels = write_labels(Path(model_path).parent / "training_triples", out)
+    print(f"wrote {', '.join(['model.json', 'entity.npy', 'relation.npy', *labels])} to {out}")
+    if not labels:
+        print(f"no labels in {Path(model_path).parent / 'training_triples'}: edges need numbers of rows")
+    print(f"next: kgeval-dist import-model {shlex.quote(str(out))} --output converted --edges test=test.tsv")
 
 
-def write_labels(triples: Path, out: Path) -> None:
-    """Copy the labels that PyKEEN saved: with their header, which says that they follow the rules of CSV."""
+def write_labels(triples: Path, out: Path) -> list[str]:
+    """Copy the labels that PyKEEN saved: with their header, which says that they follow the rules of CSV.
+
+    Returns:
+        The names of the files.
+    """
+    written = []
     for source, target in (("entity_to_id", OF_ENTITIES[0]), ("relation_to_id", OF_RELATIONS[0])):
         labels = triples / f"{source}.tsv.gz"
         if labels.is_file():
             read_labels(labels)  # a damaged file is refused here
             (out / target).write_bytes(gzip.decompress(labels.read_bytes()))
+            written.append(target)
+    return written
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from pbgeval.models.opening import open_model
 from tests.examples import examples
 from tests.kit.commands import REPOSITORY
 from tests.kit.refusals import fault_of
+from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, Diagonal, with_vectors
 from tests.systems_reference import DglkeFolder, LibkgeCheckpoint
 
 # What pandas must put into quotes, or could take for something else when it reads it again.
@@ -223,7 +225,9 @@ def test_labels_of_a_packaged_checkpoint_are_checked(meta: dict[str, Any], fault
     assert fault_of(lambda: open_model(path)).startswith(f"{path}: {fault}")
 
 
-def test_the_export_scripts_keep_every_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_export_scripts_keep_every_label_and_say_what_is_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     for folder in (tmp_path / "saved", out):
         folder.mkdir()
@@ -238,8 +242,39 @@ def test_the_export_scripts_keep_every_label(tmp_path: Path, monkeypatch: pytest
     export = runpy.run_path(str(REPOSITORY / "pbgeval" / "examples" / "export_libkge.py"))["main"]
     let_import_libkge(monkeypatch)
     export(str(path), str(tmp_path / "exported"))
+    said = capsys.readouterr().out.splitlines()
+    assert {*said[0].removesuffix(f" to {tmp_path / 'exported'}").removeprefix("wrote ").split(", ")} == {
+        file.name for file in (tmp_path / "exported").iterdir()
+    }
+    assert said[1:] == [
+        f"next: kgeval-dist import-model {tmp_path / 'exported'} --output converted --edges test=test.tsv"
+    ]
     model = open_model(tmp_path / "exported")
     assert ([*(model.entity_names() or [])], model.relation_names()) == (['"q"', "a\tb", "c\nd"], ["", "NA"])
+
+
+@pytest.mark.parametrize("has_labels", [True, False])
+def test_a_model_of_pykeen_is_exported_with_the_next_command(
+    has_labels: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = with_vectors(Diagonal()), tmp_path / "my models"
+    torch.save(model, tmp_path / "trained_model.pkl")
+    triples = tmp_path / "training_triples"
+    if has_labels:
+        triples.mkdir()
+        write_as_pykeen(triples / "entity_to_id.tsv.gz", [f"e{number}" for number in range(NUM_ENTITIES)])
+        write_as_pykeen(triples / "relation_to_id.tsv.gz", [f"r{number}" for number in range(NUM_RELATIONS)])
+
+    export = runpy.run_path(str(REPOSITORY / "pbgeval" / "examples" / "export_pykeen.py"))["main"]
+    export(str(tmp_path / "trained_model.pkl"), str(out))
+
+    labels = ", entities.tsv, relations.tsv" if has_labels else ""
+    assert capsys.readouterr().out.splitlines() == [
+        f"wrote model.json, entity.npy, relation.npy{labels} to {out}",
+        *([] if has_labels else [f"no labels in {triples}: edges need numbers of rows"]),
+        f"next: kgeval-dist import-model '{out}' --output converted --edges test=test.tsv",
+    ]
+    assert open_model(out).num_entities == NUM_ENTITIES
 
 
 def let_import_libkge(monkeypatch: pytest.MonkeyPatch) -> None:
