@@ -91,8 +91,8 @@ def compare(
 ) -> None:
     """Compare runs on the same queries.
 
-    Two runs: paired differences with 95% intervals and p-values, overall and by relation. More runs, or runs with
-    names: each with each, with letters for those that do not differ, and what they have in common.
+    Two runs: paired differences with 95% intervals and p-values, overall and by relation. More runs, or several of a
+    name: each with each, with letters for those that do not differ, and what they have in common.
     """
     from pbgeval.report.paired_runs import Asked
     from pbgeval.report.tables import console_of
@@ -104,7 +104,7 @@ def compare(
         given = {"--edges": edges is not None, "--metric": metric is not None, "--clusters": clusters != "key"}
         refuse_given(given, "--queries")
     with options_in_place_of(_OPTIONS):
-        found = _moved(runs, asked) if queries else _compared(runs, asked)
+        found = _moved(runs, asked) if queries else _compared(runs, asked, each_with_each=form == "svg")
     _warn_of(runs)
     if output is None and form == "text":
         console_of().print(found)  # as wide as the terminal
@@ -117,16 +117,19 @@ def compare(
         print(printable(str(output)))
 
 
-def _compared(runs: Sequence[str], asked: Asked) -> Comparison | ManyRuns:
-    """Compare two runs as A and B, or any number each with each."""
+def _compared(runs: Sequence[str], asked: Asked, *, each_with_each: bool) -> Comparison | ManyRuns:
+    """Compare two runs as A and B, or any number each with each, as also two with names if that is asked for."""
     from pbgeval.notation import grouped
     from pbgeval.report.comparing_many import compare_groups, names_of
     from pbgeval.report.comparison import compare_two
 
     given = [_name_and_folder(text) for text in runs]
-    if len(given) == 2 and not any(name for name, _ in given):
+    has_names = any(name for name, _ in given)
+    if len(given) == 2 and not has_names:
         return compare_two(given[0][1], given[1][1], asked)
     names = [name or own for (name, _), own in zip(given, names_of([folder for _, folder in given]), strict=True)]
+    if len(given) == 2 and names[0] != names[1] and not each_with_each:
+        return compare_two(given[0][1], given[1][1], asked, (names[0], names[1]))
     return compare_groups(grouped((name, folder) for name, (_, folder) in zip(names, given, strict=True)), asked)
 
 

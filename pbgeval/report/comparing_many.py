@@ -20,6 +20,7 @@ from attrs import evolve
 from pbgeval.errors import ConfigError, required
 from pbgeval.metrics.paired import Difference, differences, holm
 from pbgeval.notation import grouped
+from pbgeval.report.comparison import names_of_folders
 from pbgeval.report.figures import model_of
 from pbgeval.report.many_runs import GroupDifference, GroupFigure, GroupPair, ManyRuns, RunGroup
 from pbgeval.report.paired_runs import Asked, PairedRuns, scale_of
@@ -81,7 +82,7 @@ def _listed(runs: Run | Sequence[Run]) -> Sequence[Run]:
 
 
 def names_of(folders: Sequence[str | PathLike[str]]) -> list[str]:
-    """Return the last parts of some paths, or the paths where these would be the same.
+    """Return what the runs of some folders are called.
 
     Raises:
         ConfigError: a path is given twice.
@@ -90,15 +91,17 @@ def names_of(folders: Sequence[str | PathLike[str]]) -> list[str]:
     doubles = [path for path in paths if paths.count(path) > 1]
     if doubles:
         raise ConfigError(f"{doubles[0]} is given twice; give each run once")
-    names = [Path(path).name for path in paths]
-    return names if len({*names}) == len(names) else paths
+    return names_of_folders(paths)
 
 
 def compare_groups(groups: Mapping[str, Sequence[Run]], asked: Asked) -> ManyRuns:
     """Compare groups of runs as `compare_runs` does."""
     sizes = [len(runs) for runs in groups.values()]
     if sum(sizes) < 2 or not all(sizes):
-        raise ConfigError(f"expected at least two runs, and at least one for each name, got {sum(sizes)}")
+        empty = [
+            f"{name}: no result is given for this name" for name, size in zip(groups, sizes, strict=True) if not size
+        ]
+        raise ConfigError(*empty or [f"compare needs two results; {'one was' if sizes else 'none was'} given"])
     # Say what is missing before hours of work.
     if sum(size > 1 for size in sizes) > 1:
         _import_welch()

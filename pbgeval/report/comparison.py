@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, frozen
@@ -15,12 +16,10 @@ from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of
 from pbgeval.report.paired_runs import Asked, PairedRuns
 from pbgeval.report.tables import (
     DataTable,
-    escape_markdown,
+    all_in_latex,
+    all_in_markdown,
     interval_line,
-    one_line,
     to_html,
-    to_latex,
-    to_markdown,
     to_terminal,
     to_text,
     unbroken,
@@ -70,6 +69,7 @@ class Comparison:
     num_queries: int
     differences: tuple[Difference, ...]  # corrected for their number
     relations: tuple[RelationDifferences, ...]  # each metric corrected for the number of relations; none without edges
+    names: tuple[str, str] = ("A", "B")  # of the runs
 
     def __getitem__(self, name: str) -> Difference:
         """Return the difference in a metric, by any of its names.
@@ -153,7 +153,12 @@ def compare(
     return compare_two(a, b, asked)
 
 
-def compare_two(a: Result | str | PathLike[str], b: Result | str | PathLike[str], asked: Asked) -> Comparison:
+def compare_two(
+    a: Result | str | PathLike[str],
+    b: Result | str | PathLike[str],
+    asked: Asked,
+    names: tuple[str, str] = ("A", "B"),
+) -> Comparison:
     """Compare two runs as `compare` does."""
     pair = PairedRuns.open([a, b], asked)
     stats = pair.stats([0], [1])
@@ -174,6 +179,7 @@ def compare_two(a: Result | str | PathLike[str], b: Result | str | PathLike[str]
         num_queries=sum(of.num_queries for of in whole),
         differences=tuple(holm(whole[0].differences if whole else ())),  # one group, of all queries
         relations=_relations(pair, differences(stats, pair.metrics, by_group=True)) if pair.has_edges else (),
+        names=names,
     )
 
 
@@ -200,25 +206,17 @@ MEANING_OF_P = (
 )
 
 
-def _told_runs(comparison: Comparison) -> str:
-    """Return the runs by their folders, each with its model where the models differ."""
-    models = comparison.a_model, comparison.b_model
-    if len({*models}) == 1:
-        return f"A: {comparison.a}, B: {comparison.b}{models[0] and f'; model of both: {models[0]}'}"
-    return f"A: {comparison.a} ({models[0]}), B: {comparison.b} ({models[1]})"
-
-
 def comparison_tables(comparison: Comparison) -> list[DataTable]:
     """Return the table of all metrics, and that of relations where there are any."""
     decimals = decimals_of_table(comparison.differences)
     lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
     told = [f"Lower is better for {' and '.join(lower)}."] if lower else []
     if comparison.differences:
-        told = [sentence_of_two(comparison, "AB"), *told, "p is not corrected.", *MEANING_OF_P]
+        told += ["p is not corrected.", *MEANING_OF_P]
     tables = [
         DataTable(
             f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} "
-            f"ranks; {_told_runs(comparison)}",
+            f"ranks; {told_runs(comparison)}",
             ("metric", *_COLUMNS, "p", "p (Holm)"),
             [
                 (short_title(f"both.{of.metric}"), *cells_of(of, decimals), probability(of.p_value), _corrected(of))
@@ -226,6 +224,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
             ],
             "\n".join([*told, *comparison.told_conditions]),
             "all-metrics",
+            lead=sentence_of_two(comparison, comparison.names),
         )
     ]
     if comparison.relations and comparison.differences:
@@ -251,6 +250,31 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
             )
         )
     return tables
+
+
+def told_runs(comparison: Comparison) -> str:
+    """Return each run's letter, its name if it has one, its folder, and its model where the models differ."""
+    models, told = (comparison.a_model, comparison.b_model), []
+    differ = len({*models}) > 1
+    for letter, name, folder, model in zip("AB", comparison.names, (comparison.a, comparison.b), models, strict=True):
+        told.append(f"{letter}: {f'{name}, ' if name != letter else ''}{folder}{f' ({model})' if differ else ''}")
+    return ", ".join(told) + (f"; model of both: {models[0]}" if models[0] and not differ else "")
+
+
+COMMON_NAMES = {"result", "results", "output"}  # of folders: they tell nothing
+
+
+def names_of_folders(folders: Sequence[str | PathLike[str]]) -> list[str]:
+    """Return the last parts of some paths, or the paths where these would be the same.
+
+    A folder called `results` has the one that it is in before it.
+    """
+    paths = [Path(folder) for folder in folders]
+    names = [
+        f"{parent}/{path.name}" if path.name in COMMON_NAMES and (parent := path.absolute().parent.name) else path.name
+        for path in paths
+    ]
+    return names if len({*names}) == len(names) else [*map(str, paths)]
 
 
 def relations_to_show(comparison: Comparison) -> tuple[int, list[RelationDifferences]]:
@@ -403,11 +427,6 @@ FORMATS: Mapping[str, Callable[[Comparison], str]] = {
     "text": lambda comparison: unbroken(comparison_tables(comparison)),
     "json": lambda comparison: json_text(comparison.to_dict()),  # what is undefined is null
     "csv": lambda comparison: to_csv([*_csv_rows(comparison)]),
-    "md": lambda comparison: "\n".join(
-        f"{escape_markdown(table.title)}\n\n{to_markdown(table, left='---')}\n"
-        for table in comparison_tables(comparison)
-    ),
-    "latex": lambda comparison: "\n".join(
-        f"% {one_line(table.title)}\n{to_latex(table)}\n" for table in comparison_tables(comparison)
-    ),
+    "md": lambda comparison: all_in_markdown(comparison_tables(comparison)),
+    "latex": lambda comparison: all_in_latex(comparison_tables(comparison)),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from attrs import evolve
@@ -14,15 +13,14 @@ from pbgeval.report.comparison import (
     Comparison,
     comparison_tables,
     difference_tiles,
-    joined,
-    lead_of,
+    names_of_folders,
     relations_to_show,
     sentence_of_two,
 )
 from pbgeval.report.comparison_charts import difference_chart
 from pbgeval.report.conditions import tags_of, warnings_of_runs
-from pbgeval.report.figures import name_of, rounded, short_title
-from pbgeval.report.many_runs import ManyRuns, diagram_of, equals_of_best, many_tables, many_tiles
+from pbgeval.report.figures import name_of, short_title
+from pbgeval.report.many_runs import ManyRuns, diagram_of, many_tables, many_tiles, sentence_of_many
 from pbgeval.report.page import WARNINGS, Notice, Page, Section
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, clipped, without
@@ -34,9 +32,11 @@ from pbgeval.storage.text import plural
 def comparison_page(comparison: Comparison) -> Page:
     """Return the page of two runs, whose results are read again for their names."""
     a, b = Report.read(comparison.a), Report.read(comparison.b)
-    has_one_name = Path(comparison.a).name == Path(comparison.b).name
-    folders = [clipped(of if has_one_name else Path(of).name) for of in (comparison.a, comparison.b)]
-    names, data = _names(a, b) or folders, name_of(a).partition(" on ")[2]
+    has_names = comparison.names != ("A", "B")
+    folders = [
+        clipped(of) for of in (comparison.names if has_names else names_of_folders([comparison.a, comparison.b]))
+    ]
+    names, data = folders if has_names else _names(a, b) or folders, name_of(a).partition(" on ")[2]
     title = f"{names[1]} compared with {names[0]}" + (f" on {data}" if data else "")
     models = dict.fromkeys([comparison.a_model, comparison.b_model])
     tags = [
@@ -145,33 +145,3 @@ def _with_letters(figures: DataTable) -> DataTable:
         kinds="l" + "r" * (len(columns) - 1),
         wide=[name for name in columns[1:] if name not in ("MRR", "hits@1", "hits@10")] if len(columns) > 4 else (),
     )
-
-
-def _lead_over(found: ManyRuns, second: str) -> str:
-    """Return by how much the best run is ahead of the next; empty for seeds, as the interval is of edges alone."""
-    best = found.ranked()[0][0].name
-    [of] = (
-        of
-        for pair in found.pairs
-        if {pair.a, pair.b} == {best, second}
-        for of in pair.differences
-        if of.difference.metric == found.main_metric
-    )
-    return f"ahead of {second} by {lead_of(of.difference)}" if of.p_seeds is None else ""
-
-
-def sentence_of_many(found: ManyRuns) -> str:
-    """Return which run is best by the main metric, by how much, whether that is certain, and where others are best."""
-    (best, figure), *others = found.ranked()
-    if not others:
-        return ""
-    title = short_title(f"both.{figure.metric}")
-    equal = equals_of_best(found, figure.metric)
-    than = f"not significantly better than {joined(equal)}" if equal else "significantly better than all others"
-    told = [f"{best.name} has the best {title} ({rounded(figure.mean, 2 if abs(figure.mean) > 10 else 4)})"]
-    told[0] += f", {lead}, {than}" if (lead := _lead_over(found, others[0][0].name)) else f", {than}"
-    for of in best.figures:
-        (other, _), *_ = found.ranked(of.metric)
-        if other is not best:
-            told.append(f"{other.name} has the best {short_title(f'both.{of.metric}')}")
-    return f"{'; '.join(told)}."

@@ -10,17 +10,15 @@ from attrs import asdict, frozen
 from pbgeval.metrics.names import UnknownMetricError, split
 from pbgeval.metrics.paired import Difference
 from pbgeval.report.charts import Chart
-from pbgeval.report.comparison import cells_of, decimals_of_table, probability, usual_decimals
+from pbgeval.report.comparison import cells_of, decimals_of_table, joined, lead_of, probability, usual_decimals
 from pbgeval.report.comparison_charts import Member, critical_difference_chart, letters_of
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, rounded, short_title
 from pbgeval.report.run_overlap import PERSISTENCE, Overlap
 from pbgeval.report.tables import (
     DataTable,
-    escape_markdown,
-    one_line,
+    all_in_latex,
+    all_in_markdown,
     to_html,
-    to_latex,
-    to_markdown,
     to_terminal,
     to_text,
     unbroken,
@@ -185,6 +183,7 @@ def _figures_table(found: ManyRuns) -> DataTable:
         "\n".join(filter(None, notes)),
         "all-metrics",
         "l" + ("rl" if found.pairs else "r") * len(metrics),
+        lead=sentence_of_many(found),
     )
 
 
@@ -297,6 +296,36 @@ def equals_of_best(found: ManyRuns, metric: str) -> list[str]:
     return [group.name for group, of in others if {*letters_of(of.letters)} & {*letters_of(best.letters)}]
 
 
+def _lead_over(found: ManyRuns, second: str) -> str:
+    """Return by how much the best run is ahead of the next; empty for seeds, as the interval is of edges alone."""
+    best = found.ranked()[0][0].name
+    [of] = (
+        of
+        for pair in found.pairs
+        if {pair.a, pair.b} == {best, second}
+        for of in pair.differences
+        if of.difference.metric == found.main_metric
+    )
+    return f"ahead of {second} by {lead_of(of.difference)}" if of.p_seeds is None else ""
+
+
+def sentence_of_many(found: ManyRuns) -> str:
+    """Return which run is best by the main metric, by how much, whether that is certain, and where others are best."""
+    (best, figure), *others = found.ranked()
+    if not others:
+        return ""
+    title = _title(figure.metric)
+    equal = equals_of_best(found, figure.metric)
+    than = f"not significantly better than {joined(equal)}" if equal else "significantly better than all others"
+    told = [f"{best.name} has the best {title} ({rounded(figure.mean, 2 if abs(figure.mean) > 10 else 4)})"]
+    told[0] += f", {lead}, {than}" if (lead := _lead_over(found, others[0][0].name)) else f", {than}"
+    for of in best.figures:
+        (other, _), *_ = found.ranked(of.metric)
+        if other is not best:
+            told.append(f"{other.name} has the best {_title(of.metric)}")
+    return f"{'; '.join(told)}."
+
+
 def many_tiles(found: ManyRuns) -> list[Tile]:
     """Return the best run by MRR, hits and mean rank, or by the first metrics."""
     metrics = [of.metric for of in found.groups[0].figures]
@@ -341,8 +370,6 @@ MANY_FORMATS: Mapping[str, Callable[[ManyRuns], str]] = {
     "text": lambda found: unbroken(many_tables(found)),
     "json": lambda found: json_text(found.to_dict()),  # what is undefined is null
     "csv": lambda found: to_csv([*_csv_rows(found)]),
-    "md": lambda found: "\n".join(
-        f"{escape_markdown(table.title)}\n\n{to_markdown(table, left='---')}\n" for table in many_tables(found)
-    ),
-    "latex": lambda found: "\n".join(f"% {one_line(table.title)}\n{to_latex(table)}\n" for table in many_tables(found)),
+    "md": lambda found: all_in_markdown(many_tables(found)),
+    "latex": lambda found: all_in_latex(many_tables(found)),
 }

@@ -50,7 +50,15 @@ from pbgeval.report.figures import (
 from pbgeval.report.rendering import render, save, templates
 from pbgeval.report.report import Report
 from pbgeval.report.summary import doubts_of, sentence_of
-from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
+from pbgeval.report.tables import (
+    NEEDS_BOOKTABS,
+    DataTable,
+    clipped,
+    escape_markdown,
+    in_latex,
+    to_markdown,
+    without,
+)
 from pbgeval.report.training import lists_told, passes_of, training_tiles, verdicts_of
 from pbgeval.results.output import PAGE, refuse_others
 from pbgeval.results.result import BUCKETS, METRICS, Result, histogram_rows, no_result
@@ -374,13 +382,9 @@ def markdown(source: Source) -> str:
 
 def latex(source: Source) -> str:
     r"""Return tables in LaTeX, for a document with \usepackage{booktabs}."""
-    parts = ["% needs \\usepackage{booktabs}", *(f"% warning: {warning}" for warning in source.warnings)]
+    parts = [NEEDS_BOOKTABS, *(f"% warning: {warning}" for warning in source.warnings)]
     for table in tables_of(source):
-        caption = escape_latex(f"{table.title}. {capital(source.title)}. {table.note}".rstrip())
-        parts += [
-            *(r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{table.anchor}}}"),
-            *(to_latex(table), "\\end{table}\n"),
-        ]
+        parts.append(in_latex(table, f"{table.title}. {capital(source.title)}. {table.note}".rstrip()))
     return "\n".join(parts)
 
 

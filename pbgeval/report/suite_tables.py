@@ -14,7 +14,7 @@ from pbgeval.metrics.names import SCORE_METRICS, UnknownMetricError, resolve
 from pbgeval.metrics.registry import find_metric
 from pbgeval.report.figures import UNDEFINED, Tile, number, short_title
 from pbgeval.report.page import Page, Section
-from pbgeval.report.tables import DataTable, one_line, to_latex
+from pbgeval.report.tables import NEEDS_BOOKTABS, DataTable, one_line, to_latex
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.text import json_text, listed, plural
@@ -189,7 +189,7 @@ class SuiteResults:
         shown = self.table()
         write_atomically(
             latex,
-            f"% {one_line(shown.title)}. {one_line(shown.note)}\n% needs \\usepackage{{booktabs}}\n{to_latex(shown)}\n",
+            f"% {one_line(shown.title)}. {one_line(shown.note)}\n{NEEDS_BOOKTABS}\n{to_latex(shown)}\n",
         )
         write_atomically(page, self.page().render())
         return paths

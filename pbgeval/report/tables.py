@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CELL_BYTES = 6  # of the tags around a cell of HTML
 ROW_BYTES = 16
 MAX_BORDERED = 4  # columns of a table on the terminal that has room for lines between them
+NEEDS_BOOKTABS = r"% needs \usepackage{booktabs}"
 MAX_CHARACTERS = 500  # of a name; the files have it whole
 
 
@@ -39,6 +40,7 @@ class DataTable:
     # a letter per column: l text, r numbers
     whole_words: Collection[str] = ()  # columns of text whose words the terminal does not break
     wide: Collection[str] = ()  # columns that a phone hides until they are asked for
+    lead: str = ""  # above it: what it comes to
 
 
 def fitting(rows: Iterable[Sequence[str]], num_bytes: int) -> tuple[tuple[str, ...], ...]:
@@ -178,15 +180,15 @@ def to_html(table: DataTable) -> str:
         for row in table.rows
     )
     body = "".join(f"<tr>{row}</tr>" for row in cells)
-    note = "".join(f"<p>{html.escape(line)}</p>" for line in table.note.splitlines())
+    lead, note = ("".join(f"<p>{html.escape(line)}</p>" for line in of.splitlines()) for of in (table.lead, table.note))
     return (
-        f"<table><caption>{html.escape(table.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        f"{lead}<table><caption>{html.escape(table.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
         f"</table>{note}"
     )
 
 
 def to_terminal(table: DataTable) -> Group:
-    """Return the title, the table and the lines of its note for `Console.print`."""
+    """Return what it comes to, the title, the table and the lines of its note for `Console.print`."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
@@ -204,7 +206,8 @@ def to_terminal(table: DataTable) -> Group:
         )
     for row in table.rows:
         shown.add_row(*(Text(printable(cell)) for cell in row))
-    return Group(Text(printable(table.title)), shown, *map(Text, table.note.splitlines()))
+    lead = [Text(f"{printable(table.lead)}\n")] if table.lead else []
+    return Group(*lead, Text(printable(table.title)), shown, *map(Text, table.note.splitlines()))
 
 
 # Markdown and LaTeX that show any text as it is, on one line
@@ -258,6 +261,33 @@ def to_latex(table: DataTable) -> str:
             r"\end{tabular}",
         ]
     )
+
+
+def in_latex(table: DataTable, caption: str) -> str:
+    """Return the table with a caption, which may be any text, and a label."""
+    lines = r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}", rf"\label{{tab:{table.anchor}}}"
+    return "\n".join([*lines, to_latex(table), "\\end{table}\n"])
+
+
+def all_in_markdown(tables: Iterable[DataTable]) -> str:
+    """Return tables with all that is told above and below them."""
+    parts = [
+        part
+        for table in tables
+        for part in (
+            escape_markdown(table.lead),
+            escape_markdown(table.title),
+            to_markdown(table, left="---"),
+            *map(escape_markdown, table.note.splitlines()),
+        )
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def all_in_latex(tables: Iterable[DataTable]) -> str:
+    """Return tables with captions of all that is told above and below them."""
+    captions = [(table, [f"{table.title}.", table.lead, *table.note.splitlines()]) for table in tables]
+    return "\n".join([NEEDS_BOOKTABS, *(in_latex(table, " ".join(filter(None, told))) for table, told in captions)])
 
 
 def escape_markdown(text: str) -> str:

@@ -17,7 +17,7 @@ from pbgeval import Comparison, Report, compare
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.metrics.paired import Difference
 from pbgeval.notation import ENDS, Side
-from pbgeval.report.comparison import MEANING_OF_P
+from pbgeval.report.comparison import MEANING_OF_P, names_of_folders, sentence_of_two
 from pbgeval.report.figures import decimals_of, name_of
 from pbgeval.results import saved_run
 from pbgeval.storage.row_files import find_ranks
@@ -200,8 +200,33 @@ def test_names_are_not_broken_off_a_terminal(
     monkeypatch.delenv("COLUMNS", raising=False)
     names = [str(run(cases[0], tmp_path / name, "candidates=partition")) for name in ("long_name_of_a_run_" * 8, "b")]
 
-    first, *lines = command(tmp_path, *names).out.splitlines()
-    assert (names[0] in first, max(map(len, lines)) < 300) == (True, True)  # the longest is a sentence
+    sentence, _, title, *lines = command(tmp_path, *names).out.splitlines()
+    assert (names[0] in title, max(map(len, [sentence, *lines])) < 300) == (True, True)
+
+
+def test_two_runs_with_names_are_compared_as_two(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    found = compare(*runs(cases, tmp_path, "candidates=partition"))
+
+    done = {form: command(tmp_path, "dot=a", "cos=b", "--format", form).printed for form in ("text", "md", "latex")}
+    plain = command(tmp_path, "a", "b", "--format", "text").printed
+
+    told = sentence_of_two(found, ["dot", "cos"])
+    assert done["text"].splitlines()[0] == told  # before the tables
+    assert plain.splitlines()[0] == sentence_of_two(found, "AB")
+    assert done["text"].splitlines()[3:] == plain.splitlines()[3:]
+    assert not lacking(done["text"], "A: dot, a (", "B: cos, b (", "by relation")
+    for form in ("md", "latex"):
+        assert not lacking(done[form], told[:20], "Lower is better for", "n.s.: the interval leaves out 0")
+    lines = done["latex"].splitlines()
+    assert lines[0] == r"% needs \usepackage{booktabs}"
+    labels = [line for line in lines if line.startswith(r"\label")]
+    assert labels == [r"\label{tab:all-metrics}", r"\label{tab:relation-differences}"]
+
+
+def test_a_folder_called_results_has_the_one_around_it_in_its_name() -> None:
+    assert names_of_folders(["demo/results", "demo/cos"]) == ["demo/results", "cos"]
+    assert names_of_folders(["a/run", "b/run"]) == ["a/run", "b/run"]
+    assert names_of_folders(["a/results", "b/a/results"]) == ["a/results", "b/a/results"]
 
 
 @pytest.mark.one_case

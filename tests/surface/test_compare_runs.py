@@ -191,7 +191,7 @@ def test_it_prints_as_the_tables_of_the_command(groups: ManyRuns) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["a1"], "expected at least two runs, and at least one for each name, got 1"),
+        (["a1"], "compare needs two results; one was given"),
         (["a1", "b1", "a1"], "a1 is given twice; give each run once"),
         (["a=", "b=b1"], "a=: expected NAME=RUN"),
         (
@@ -230,5 +230,5 @@ def test_reports_that_are_nowhere_are_refused(results: Path) -> None:
 
 def test_both_names_are_public() -> None:
     assert {"ManyRuns", "compare_runs"} <= {*pbgeval.__all__}
-    with pytest.raises(ConfigError, match="expected at least two runs"):
+    with pytest.raises(ConfigError, match="compare needs two results; none was given"):
         compare_runs([])
