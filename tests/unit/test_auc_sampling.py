@@ -44,6 +44,16 @@ def test_rates_are_those_that_give_samples_of_the_wanted_size(sizes, rates, word
     assert (of.words_per_row, words(of, 1, range(5)) is None) == (num_words, of.exact)
 
 
+@pytest.mark.parametrize(
+    ("num_cells", "rate"),
+    [(1 << 20, 1.0), (auc_sampling.EXACT_CELLS, 1.0), (auc_sampling.EXACT_CELLS + 1, 0.0), (1 << 40, 0.0)],
+)
+def test_of_lists_beside_those_compared_whole_all_cells_are_kept_or_none(num_cells, rate):
+    of = AucSampling.of_size(1000, 10, 100).of_cells(num_cells, 50)
+
+    assert (of.exact, of.competing_rate, of.true_rate) == (rate == 1, rate, rate)
+
+
 def test_words_belong_to_rows_whatever_the_block():
     of = AucSampling(0.3, 0.5, 5)
     whole = words(of, 9, range(20))
