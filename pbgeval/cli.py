@@ -55,6 +55,7 @@ __all__ = ["app", "main"]
 
 MAX_FAULTS = 9  # lines on stderr
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
+INTERRUPTED = "Interrupted. Run the same command again to resume."
 
 
 def _print_version(wanted: bool) -> None:
@@ -153,7 +154,10 @@ def _evaluate(
         left_to_the_system() if in_group else ended_by_signals(),
     ):
         launch = Launch.from_arguments(output, workers, device, overwrite, observer, server)
-        report = run_evaluation(config, launch, param)
+        try:
+            report = run_evaluation(config, launch, param)
+        except KeyboardInterrupt as error:  # typer would drop what it says
+            raise IncompleteError(*error.args or [INTERRUPTED]) from None
     if not quiet:
         _print_result(report)
         if output is not None and is_url(output) and report.path is not None:
@@ -324,7 +328,7 @@ def main() -> None:
     except typer.TyperException as error:
         status = _fail([usage_line(error)])
     except (KeyboardInterrupt, typer.Abort):
-        status = _fail(["Interrupted. Run the same command again to resume."], INCOMPLETE_STATUS)
+        status = _fail([INTERRUPTED], INCOMPLETE_STATUS)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -97,7 +97,7 @@ from pbgeval.storage.text import is_url, names_file_of_edges, path_text
 from pbgeval.storage.writing import make_folder, temporary_folder
 from pbgeval.worker.context import Work
 from pbgeval.worker.plan import RunPlan
-from pbgeval.worker.run import do_work, plan_alone, what_is_done, work_as_local_worker
+from pbgeval.worker.run import do_work, plan_alone, what_is_saved, work_as_local_worker
 
 ROWS_PER_PROCESS = 1 << 17  # candidates for which a further process is started by default
 DIGEST_LENGTHS = (4, 8, 32)  # hex digits of a run's digest in the name of its folder: the first that is free
@@ -478,7 +478,7 @@ def _claim(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> R
     if finished is not None:
         work.observer.note(f"{output.path}: already complete; showing the saved result; {OVERWRITE} recomputes it")
     elif output.can_go_on:
-        work.observer.note(f"{output.path}: resuming an earlier run ({what_is_done(work)})")
+        work.observer.note(f"{output.path}: resuming an earlier run ({what_is_saved(work)})")
     return finished
 
 
@@ -512,11 +512,21 @@ def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Re
             else:
                 output.release()
             raise error from None
-        left = f"{work.output}: the run is incomplete ({what_is_done(work)}). {_advice_on_rest(work.inputs)}"
-        if output.owner.is_held and not output.can_go_on:  # so nothing is kept
-            left = f"{work.output}: nothing was finished yet; the same command begins again."
-        _keep_or_release(output)
-        raise IncompleteError(*error.faults, left) from None
+        raise IncompleteError(*error.faults, _left(work, output)) from None
+    except KeyboardInterrupt:
+        if not launch.is_kept or is_worker_of_a_group():  # others may be writing their results
+            raise
+        raise KeyboardInterrupt(f"Interrupted. {_left(work, output)}") from None
+
+
+def _left(work: Work, output: OutputDirectory) -> str:
+    """Leave the directory of a run that has ended before its end, and return what is in it and what to do."""
+    left = f"{work.output}: the run is incomplete ({what_is_saved(work)}; the rest is repeated)."
+    left += f" {_advice_on_rest(work.inputs)}"
+    if output.owner.is_held and not output.can_go_on:  # so nothing is kept
+        left = f"{work.output}: nothing was finished yet; the same command begins again."
+    _keep_or_release(output)
+    return left
 
 
 def _advice_on_rest(inputs: Inputs) -> str:

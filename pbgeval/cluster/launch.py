@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -43,6 +44,7 @@ _FILES_OF_A_WORKER = 4  # in the launcher
 _SIGNALS = (signal.SIGINT, *SIGNALS_TO_END)
 _SECONDS_FOR_THE_CAUSE = 60.0  # from a worker that lost its peer to that peer's own end
 _SECONDS_TO_EXIT = 60.0  # for a worker that has returned
+_SECONDS_TO_SAVE = 15.0  # for workers that are asked to end: what they have finished goes to the journal
 
 Function = Callable[..., Any]
 
@@ -234,6 +236,9 @@ class _SpawnedProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout)
 
+    def terminate(self) -> None:
+        self._process.terminate()
+
     def kill(self) -> None:
         self._process.kill()
 
@@ -318,11 +323,18 @@ def _run(
             process.join(_SECONDS_TO_EXIT)
         return results
     finally:
-        for process, answers in started:
-            process.kill()
-            process.join()
-            process.close()
-            answers.close()
+        try:
+            for process, _ in started:
+                process.terminate()
+            until = time.monotonic() + _SECONDS_TO_SAVE
+            for process, _ in started:
+                process.join(max(0.0, until - time.monotonic()))
+        finally:
+            for process, answers in started:
+                process.kill()
+                process.join()
+                process.close()
+                answers.close()
 
 
 def _wait_for(

@@ -31,15 +31,25 @@ class _EndedError(BaseException):
     """No `Exception`: nothing on the way out may take it for a fault."""
 
 
+ENDINGS = (_EndedError, KeyboardInterrupt)  # what signals raise
+
+
 @define(eq=False)
 class _RaisingHandler:
     """A handler that raises each signal, and remembers those that have not ended anything yet."""
 
-    received: list[str] = field(factory=list, init=False)  # names of signals
+    received: list[int] = field(factory=list, init=False)  # numbers of signals
+    is_held: bool = field(default=False, init=False)  # they wait
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        self.received.append(signal.Signals(number).name)
-        raise _EndedError(self.received[-1])
+        self.received.append(number)
+        if not self.is_held:
+            self.raise_first()
+
+    def raise_first(self) -> None:
+        """Raise the first signal that has not ended anything yet, if there is one."""
+        for number in self.received[:1]:
+            raise KeyboardInterrupt if number == signal.SIGINT else _EndedError(signal.Signals(number).name)
 
     @classmethod
     def in_force(cls) -> _RaisingHandler | None:
@@ -56,7 +66,7 @@ def ended_by_signals() -> Iterator[None]:
         IncompleteError: such a signal came.
     """
     handler = _RaisingHandler.in_force() or _RaisingHandler()
-    with _handled_by(handler, signal.default_int_handler):
+    with _handled_by(handler, handler):
         try:
             yield
         except _EndedError as error:
@@ -71,8 +81,38 @@ def raise_if_ended() -> None:
     For places that work comes by often, within `ended_by_signals`.
     """
     handler = _RaisingHandler.in_force()
-    if handler is not None and handler.received:
-        raise _EndedError(handler.received[0])
+    if handler is not None:
+        handler.raise_first()
+
+
+@contextmanager
+def held_signals() -> Iterator[None]:
+    """Let signals to end wait until what is inside, which must be short, is done; then raise the first."""
+    handler = _RaisingHandler.in_force()
+    if handler is None or handler.is_held:
+        yield
+        return
+    handler.is_held = True
+    try:
+        yield
+    finally:
+        handler.is_held = False
+    handler.raise_first()
+
+
+@contextmanager
+def raised_signals() -> Iterator[None]:
+    """Let signals to end raise one of `ENDINGS` inside; afterwards let them do what they would have done without."""
+    if _RaisingHandler.in_force() is not None:
+        yield
+        return
+    handler = _RaisingHandler()
+    try:
+        with _handled_by(handler, handler):
+            yield
+    finally:
+        for number in handler.received[:1]:
+            signal.raise_signal(number)
 
 
 def ended_at_once() -> AbstractContextManager[None]:

@@ -178,7 +178,7 @@ def claimed_units(context: WorkerContext, record: Record, files: PerEdgeFiles) -
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
         cache = PartitionCache(queue, room)
         holder = PartitionHolder(context.inputs, context.global_embeddings, context.device, cache, reads_ahead)
-        with closing(holder) as partitions:
+        with journal.saved_at_signals(results.write), closing(holder) as partitions:
             yield ClaimedUnits(context, queue, partitions, results, progress, watch)
         with context.time_use.spent_on(WRITING):
             results.write(at_end=True)
@@ -252,10 +252,11 @@ class ClaimedUnits:
     def add(self, unit: WorkUnit, edges: UnitEdges, found: Mapping[Side, SideResult]) -> None:
         """Add what was found about the queries of a unit, which is done then."""
         context, journal = self.context, self.context.journal
-        mean_reciprocal_rank = self.results.add(unit, edges.columns, found)
-        with context.time_use.spent_on(WRITING):
-            if journal.finish(unit_name(unit)):
-                self.results.write()
+        with journal.changing():
+            mean_reciprocal_rank = self.results.add(unit, edges.columns, found)
+            with context.time_use.spent_on(WRITING):
+                if journal.finish(unit_name(unit)):
+                    self.results.write()
         with context.time_use.spent_on(QUEUE):
             now = time.perf_counter()
             report = _unit_report(context, self.progress, unit, mean_reciprocal_rank, now - self._since)
@@ -403,6 +404,12 @@ class _UnitResults:
 def unit_name(unit: WorkUnit) -> str:
     """Return a unit as the journal calls it."""
     return f"{unit.path_index}:{unit.bucket.lhs}_{unit.bucket.rhs}:{unit.start}-{unit.stop}"
+
+
+def num_edges_of_name(name: str) -> int:
+    """Return how many edges the unit has that the journal calls so."""
+    start, stop = name.rpartition(":")[2].split("-")
+    return int(stop) - int(start)
 
 
 def _unit_report(

@@ -1,19 +1,20 @@
 """Read a run's journal when a worker starts, and append finished work from time to time.
 
-Writing takes at most a hundredth of the time: entries hold the sum of as many units as it takes for that.
+Writing takes at most a hundredth of the time: entries hold the sum of as many units as it takes for that. Where a
+signal ends the process, what is finished is written first.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 from attrs import define, field
 
 from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
-from pbgeval.cluster.signals import raise_if_ended
+from pbgeval.cluster.signals import ENDINGS, held_signals, raise_if_ended, raised_signals
 from pbgeval.cluster.team import Team
 from pbgeval.errors import OVERWRITE, JournalError
 from pbgeval.progress import Observer
@@ -21,6 +22,7 @@ from pbgeval.worker.collective import collectively
 
 MIN_SECONDS = 0.2  # between two entries of a worker
 MIN_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
+MAX_SECONDS_TO_WAIT = 5.0  # after a signal, for the unit in hand
 SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry, or report, took
 
 
@@ -58,6 +60,9 @@ class RunJournal:
     pace: Pace = field(factory=Pace, init=False)  # of entries: packing and adding up take time, too
     _mine: list[str] = field(factory=list, init=False)  # entries whose results this worker takes
     _finished: list[str] = field(factory=list, init=False)  # units that no entry holds yet
+    _agrees: bool = field(default=True, init=False)  # the results in hand are those of `_finished`
+    _begun: float = field(default=0.0, init=False)  # when a unit was begun
+    _slowest: float = field(default=0.0, init=False)  # seconds of a unit
 
     def look(self, team: Team, observer: Observer, overlap: Callable[[set[str], Sequence[str]], bool]) -> set[str]:
         """Find out which units of this part are done; every worker takes part, and what one raises stops all.
@@ -105,11 +110,43 @@ class RunJournal:
         raise_if_ended()
         if not self._finished and not self.pace.cost:
             self.pace.last = time.monotonic()  # what was done before the first unit is done again in any case
+        self._begun = time.monotonic()
         self.journal.log("start", unit=self.part + unit)
+
+    @contextmanager
+    def saved_at_signals(self, write: Callable[[], None]) -> Iterator[None]:
+        """Write what is finished when a signal ends the work inside.
+
+        Args:
+            write: calls `write` with the results in hand.
+        """
+        with raised_signals():
+            try:
+                yield
+            except ENDINGS:
+                if self._agrees and self._finished:
+                    with held_signals():
+                        write()
+                raise
+
+    @contextmanager
+    def changing(self, *, is_brief: bool = True) -> Iterator[None]:
+        """Change the results in hand, and `finish` and `write` with them: a signal waits until they agree.
+
+        Args:
+            is_brief: False: a whole unit is computed inside. A signal waits only if units are brief, and something is
+                finished; else what no entry holds is lost.
+        """
+        is_brief |= bool(self._finished) and self._slowest <= MAX_SECONDS_TO_WAIT
+        with held_signals() if is_brief else nullcontext():
+            self._agrees = False
+            yield
+            self._agrees = True
 
     def finish(self, unit: str) -> bool:
         """Note that a unit is done; tell whether it is time for an entry."""
         self.journal.log("finish", unit=self.part + unit)
+        self._slowest = max(self._slowest, time.monotonic() - self._begun)
         self._finished.append(self.part + unit)
         return self.pace.is_due(MIN_SECONDS)
 

@@ -57,7 +57,7 @@ from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.text import plural
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_new
 from pbgeval.version import __version__
-from pbgeval.worker.buckets import ClaimedUnits, UnitEdges, claimed_units
+from pbgeval.worker.buckets import ClaimedUnits, UnitEdges, claimed_units, num_edges_of_name
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import TimeUse, Work, WorkerContext, WorkSummary
 from pbgeval.worker.diagnostics import diagnose_edges
@@ -171,16 +171,19 @@ def _facts(context: WorkerContext, summary: WorkSummary) -> dict[str, Any]:
     }
 
 
-def what_is_done(work: Work) -> str:
+def what_is_saved(work: Work) -> str:
     """Return how much of the run its journal holds; of a sample with a target, of the rounds begun."""
     journal = Journal(work.journal_path, work.journal_digest, writer="reader")
-    done = {unit for units, _ in journal.readable(journal.entries()) for unit in units}
+    saved = {unit.partition("/")[::2] for units, _ in journal.readable(journal.entries()) for unit in units}
     if work.protocol.sweeps:
-        rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
-        return f"all queries are scored against {rows:,} of {work.inputs.numbering.num_entities:,} entities"
+        rows, entities = sum(range_of_name(name).num_rows for _, name in saved), work.inputs.numbering.num_entities
+        share = f"{100 * rows // max(entities, 1)}% is saved: "
+        return f"{share}all queries are scored against {rows:,} of {entities:,} entities"
     if work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
-        return f"{len(done):,} units of the sample are done"
-    return f"{len(done):,} of {len(work.protocol.units):,} units are done"
+        return f"{plural(len(saved), 'unit')} of the sample saved"
+    done = sum(num_edges_of_name(name) for _, name in saved)
+    total = sum(unit.num_edges for unit in work.protocol.units)
+    return f"{100 * done // max(total, 1)}% is saved: {len(saved):,} of {len(work.protocol.units):,} units"
 
 
 @contextmanager

@@ -317,7 +317,7 @@ def _rank(
     ]
     types = [one.queries.query_group.candidate_type for one in states]
 
-    with context.collectively(watch):
+    with context.collectively(watch), journal.saved_at_signals(results.write):
         journal.take(results.add)
         of_ranges = tables.last([part for part in ranges if numbering.slots[part.slot][0] in types])
         for slot, parts in groupby(ranges, attrgetter("slot")):
@@ -326,33 +326,35 @@ def _rank(
             of_slot = [{side: one.store.pairs(side, slot) for side in context.settings.ends} for one in filters]
             for part in parts:
                 journal.begin(range_name(part))
-                if asked:
-                    table = next(of_ranges)
-                counting = []
-                for number in asked:
-                    one, start = states[number], first + part.start
-                    of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)
-                    left_out = [KnownAnswers(of.key_P, of.entity_id_P + first) for of in of_part]
-                    if left_out:
-                        left_out[0] = left_out[0].select(keys_of[number])
-                    if given:
-                        cells = given[number].within(part)
-                        rank_given(one, table, start, cells, threads, *left_out)
-                    else:
-                        counting.append((one, partial(rank, one, table, start, threads, *left_out)))
-                    if context.device.type == "cpu" or number == asked[-1]:  # a GPU waits once for all
-                        _count(context.device, counting)
-                        counting = []
-                if context.inputs.config.max_memory_bytes is not None:
-                    check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
-                if journal.finish(range_name(part)):
-                    results.write()
+                with journal.changing(is_brief=False):
+                    if asked:
+                        table = next(of_ranges)
+                    counting = []
+                    for number in asked:
+                        one, start = states[number], first + part.start
+                        of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)
+                        left_out = [KnownAnswers(of.key_P, of.entity_id_P + first) for of in of_part]
+                        if left_out:
+                            left_out[0] = left_out[0].select(keys_of[number])
+                        if given:
+                            cells = given[number].within(part)
+                            rank_given(one, table, start, cells, threads, *left_out)
+                        else:
+                            counting.append((one, partial(rank, one, table, start, threads, *left_out)))
+                        if context.device.type == "cpu" or number == asked[-1]:  # a GPU waits once for all
+                            _count(context.device, counting)
+                            counting = []
+                    if context.inputs.config.max_memory_bytes is not None:
+                        check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
+                    if journal.finish(range_name(part)):
+                        results.write()
                 watch.tick()
                 context.work.observer.candidates_done(
                     context.team.add(f"{journal.part}rows", part.num_rows), numbering.num_entities
                 )
             del of_slot  # before the next ones come
-        results.finish()
+        with journal.changing():
+            results.finish()
 
 
 def _count(device: torch.device, counting: Sequence[tuple[QueryGroupState, Callable[..., None]]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -154,7 +155,8 @@ def test_a_run_heals_when_a_worker_is_killed_or_stalls(
 
 
 AGAIN = "Run the same command again to resume."
-ENDED = ["This process was ended by {}. " + AGAIN, " of 9 units are done). " + AGAIN]
+LEFT = " of 9 units; the rest is repeated). " + AGAIN
+ENDED = ["This process was ended by {}. " + AGAIN, LEFT]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ ENDED = ["This process was ended by {}. " + AGAIN, " of 9 units are done). " + A
         (signal.SIGTERM, 2, 75, ENDED),
         (signal.SIGUSR1, 1, 75, ENDED),
         (signal.SIGQUIT, 1, 75, ENDED),
-        (signal.SIGINT, 2, 75, [f"Interrupted. {AGAIN}"]),
+        (signal.SIGINT, 2, 75, [LEFT]),
         (signal.SIGKILL, 2, -signal.SIGKILL, []),
     ],
 )
@@ -190,6 +192,53 @@ def test_a_launcher_that_is_ended(
     assert_ended(workers)
     assert not metrics_of(tmp_path / "output")["complete"]
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
+
+
+# Each Python that is started from now on has a slow disk: the journal gets its second entry after half a minute.
+SLOW_DISK = """
+import time
+from pbgeval.storage import writing
+
+class Slow(writing.System):
+    def sync(self, descriptor):
+        time.sleep(0.3)
+        super().sync(descriptor)
+
+writing.system = Slow()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_what_is_printed_as_done_is_saved_when_a_run_is_ended(
+    number: signal.Signals,
+    num_workers: int,
+    start: Start,
+    case: TinyCase,
+    undisturbed: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_DISK, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    launcher = start(num_workers)
+    assert launcher.stderr is not None
+    for _ in range(3):
+        assert " bucket (" in launcher.stderr.readline()
+    monkeypatch.undo()
+
+    (os.killpg if number == signal.SIGINT else os.kill)(launcher.pid, number)
+    status, said = the_end(launcher)
+
+    output = tmp_path / "output"
+    logs = [json.loads(line) for log in (output / "journal").glob("log-*") for line in log.read_text().splitlines()]
+    finished = {line["unit"] for line in logs if line["event"] == "finish"}
+    saved = journaled_units(output)
+    assert len(saved) >= 4
+    assert saved == finished
+    told = f"({100 * len(saved) // 9}% is saved: {len(saved)} of 9 units; the rest is repeated). {AGAIN}"
+    assert (status, said[-1][-len(told) :]) == (75, told)
+    goes_on_to_the_same_numbers(case, undisturbed, output)
 
 
 @pytest.fixture(scope="module")

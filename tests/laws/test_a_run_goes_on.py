@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from pbgeval.storage.row_files import find_ranks
 from pbgeval.worker import buckets as so_far
 from pbgeval.worker import sweep
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, lacking, metrics_of, numbers_of, run_command
+from tests.kit.commands import Done, flags, journaled_units, lacking, metrics_of, numbers_of, run_command
 from tests.kit.held_up import (
     CANDIDATES,
     SHARES,
@@ -100,6 +103,40 @@ def test_it_goes_on_after_memory_was_short(
     assert numbers == results_of(tmp_path / "output")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("seconds", [5.0, 0.0], ids=["brief ranges", "long ranges"])
+def test_a_sweep_that_a_signal_ends_saves_ranges_that_are_finished(
+    number: signal.Signals, seconds: float, case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The range in hand is finished where that takes a moment; of a long one nothing may be written."""
+    output, calls, rank = tmp_path / "output", [], sweep.rank
+
+    def ended(*arguments: Any, **others: Any) -> None:
+        calls.append(number)
+        if len(calls) == 3:
+            os.kill(os.getpid(), number)
+        rank(*arguments, **others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pbgeval.worker.journal.MAX_SECONDS_TO_WAIT", seconds)
+        patch.setattr("pbgeval.worker.journal.MIN_SECONDS", 1e9)  # no entry until then
+        patch.setattr(sweep, "rank", ended)
+        done = evaluate(case, output, "all")
+
+    assert (done.status, lacking(done.err, "% is saved: all queries are scored against")) == (
+        75,
+        [] if seconds else ["% is saved: all queries are scored against"],
+    )
+    lines = [
+        line for log in (output / "journal").glob("log-*") for line in map(json.loads, log.read_text().splitlines())
+    ]
+    finished = {line["unit"] for line in lines if line["event"] == "finish"}
+    assert (len(finished) >= 2, journaled_units(output)) == (True, finished) if seconds else (False, set())
+    assert evaluate(case, output, "all").printed == ""
+    assert evaluate(case, tmp_path / "whole", "all").printed == ""
+    assert results_of(output) == results_of(tmp_path / "whole")
+
+
 @pytest.mark.parametrize("first", [[], ["save_topk=2"]], ids=["no list", "short lists"])
 def test_lists_of_another_length_are_not_gone_on_with(first: list[str], case: TinyCase, tmp_path: Path) -> None:
     def run(output: str, keys: list[str], *more: str) -> Done:
@@ -115,7 +152,7 @@ def test_lists_of_another_length_are_not_gone_on_with(first: list[str], case: Ti
     for output in ("kept", "undisturbed"):
         with short_of_memory(sweep, "rank", 0) as counted:
             done = run(output, first)
-        assert (done.status, "resuming an earlier run (all queries" in done.err) == (0, output == "kept")
+        assert (done.status, "% is saved: all queries are scored against" in done.err) == (0, output == "kept")
         ranges.append(counted.call_count)
     assert ranges[0] == ranges[1] - 2  # nothing that was done is lost
     assert (run("output", ["save_topk=3"], "--overwrite").status, run("whole", ["save_topk=3"]).status) == (0, 0)
