@@ -10,6 +10,7 @@ import errno
 import gc
 import os
 import sys
+import traceback
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -317,7 +318,10 @@ def main() -> None:
             raise KeyboardInterrupt
     except EvalError as error:
         status = _fail(list(error.faults), INCOMPLETE_STATUS if isinstance(error, IncompleteError) else 1)
-    except (OSError, RuntimeError) as error:
+    except (ImportError, OSError, RuntimeError) as error:
+        if _is_of_torch(error):
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            sys.exit(_fail([f"torch cannot be loaded: {lines[-1]}; reinstall torch"]))
         if is_lack_of_processes(error):
             sys.exit(_fail([f"cannot start a thread or process; {PROCESS_ADVICE}"], INCOMPLETE_STATUS))
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
@@ -330,6 +334,13 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         status = _fail([INTERRUPTED], INCOMPLETE_STATUS)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _is_of_torch(error: BaseException) -> bool:
+    """Tell whether torch could not be imported: it is missing, or one of its libraries is."""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    is_inside = any(Path(name).parts[-2:] == ("torch", "__init__.py") for name in frames)
+    return "torch" not in sys.modules and (is_inside or getattr(error, "name", None) == "torch")
 
 
 def _fail(faults: list[str], status: int = 1) -> int:
