@@ -129,7 +129,7 @@ class RunPlan:
         each = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
         fewer = ", less known answers" * self.leaves_out_known
         if self.has_sampled_lists:
-            each, fewer = f"up to {most:,}", ", less answers that were drawn" * self.leaves_out_drawn
+            each, fewer = f"up to {most:,}", " (drawn answers do not count)" * self.leaves_out_drawn
         told = "a few seconds" if self.is_small else "not estimated"
         if self.estimate is not None:
             one = self.estimate
@@ -138,7 +138,7 @@ class RunPlan:
         advice = "; import-graph or import-model does it once for all runs"
         is_short = self.converting_seconds < SHORTEST_TOLD
         before = [] if is_short else [f"{converting} to convert"]
-        if self.estimate is not None and self.starting_seconds >= SHORTEST_TOLD:
+        if told != "not estimated" and self.starting_seconds >= SHORTEST_TOLD:
             before.insert(0, f"about {_duration(self.starting_seconds)} to start")
         return [
             ("edges", f"{self.bound}{self.num_edges:,} ({plural(self.num_queries, 'query', 'queries')})"),
@@ -152,11 +152,9 @@ class RunPlan:
 
     @property
     def line(self) -> str:
-        """Return the same in a line; of a small run little."""
+        """Return the same in a line; of a small run no time."""
         facts = dict(self.facts)
         told = f"{self.bound}{plural(self.num_edges, 'edge')}, {facts['candidates'].replace(' per', ' candidates per')}"
-        if self.is_small:
-            return told
         parts = [told, plural(self.num_workers, "worker"), facts["memory"], f"{facts['to read']} to read"]
         return "; ".join([*parts, *([] if self.estimate is None else [facts["time"]])])
 

@@ -288,8 +288,6 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
         if work.observer.wants_estimates and not plan.is_small and not context.journal.journal.entries():
             speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
     found = team.gather_objects(Measurement(speed, resident_bytes()))
-    if plan.is_small and work.inputs.config.max_memory_bytes is None:
-        return plan
     with context.collectively():
         resident = max(one.resident_bytes for one in found)
         plan = with_memory(plan, work.inputs, work.protocol, context.device, resident, team.local_size, num_threads)

@@ -70,7 +70,7 @@ def test_the_command_tells_what_a_run_takes_and_writes_nothing(tmp_path: Path) -
     filtered = planned(case, "candidates=all", f"filter_paths={tmp_path}/edges")
     assert dict(filtered.facts)["candidates"] == "50 per query, less known answers"
     assert re.search(r"^memory      about [\d.]+ [MG]B per worker$", done.out, re.MULTILINE)
-    assert "time        a few seconds\n" in done.out
+    assert re.search(r"\ntime        (about [\d.]+ s to start, then )?a few seconds\n", done.out)
     assert sorted(tmp_path.rglob("*")) == before
     assert case.config.exists()
 
@@ -183,7 +183,7 @@ def test_a_limited_sweep_loads_its_loops_before_its_memory_is_planned(
         keys = ["candidates=all", *keys]
         evaluate(str(case.config), overrides=keys, output=tmp_path / name, workers=1, device="cpu")
 
-    assert calls == ["load_compiled", "with_memory", "read_query_edges", "read_query_edges"]
+    assert calls == ["load_compiled", *["with_memory", "read_query_edges"] * 2]
 
 
 @pytest.mark.parametrize("precision", ["exact", "float32", "float64"])
@@ -214,7 +214,8 @@ def test_a_tiny_run_measures_nothing_and_says_little(tmp_path: Path, monkeypatch
     evaluate(str(TinyCase.write(tmp_path).config), output=tmp_path / "out", workers=1, device="cpu", observer=lines)
 
     assert re.fullmatch(
-        r"CPU, \d+ cores?; precision exact; 243 edges, up to 17 candidates per query, less answers that were drawn",
+        r"CPU, \d+ cores?; precision exact; 243 edges, up to 17 candidates per query \(drawn answers do not count\); "
+        r"1 worker; about \d+ MB .*",
         lines.said[0],
     )
 
@@ -278,6 +279,8 @@ def test_the_start_of_a_command_is_told_where_it_takes_long(starting: float, con
     )
 
     assert dict(plan.facts)["time"] == told
+    short = dict(evolve(plan, coarse_seconds=0.1, estimate=None).facts)["time"]
+    assert short == told.replace("about 10 s (9.0 s to 11 s)", "a few seconds")
     assert " to start" not in dict(evolve(plan, estimate=None).facts)["time"]
 
 

@@ -156,7 +156,9 @@ def test_a_run_names_its_device_first_and_in_run_json(tmp_path: Path, monkeypatc
 
     expected = "CPU, 2 cores: no GPU found by torch"
     line = next(line for line in lines.said if not line.startswith("warning: "))
-    assert re.fullmatch(rf"{expected}; precision exact; \d+ edges, up to \d+ candidates per query.*", line)
+    assert re.fullmatch(
+        rf"{expected}; precision exact; \d+ edges, up to \d+ candidates per query.*; .* per worker; .*", line
+    )
     assert run_of(case.root / "out")["devices"] == expected
 
 
