@@ -21,7 +21,7 @@ def demo(
 ) -> None:
     """Make a folder with a graph, a model and a config.
 
-    Trains the model on the graph, which takes about a minute. An existing demo folder is completed.
+    Trains the model on the graph, which takes one to two minutes. An existing demo folder is completed.
     """
     from pbgeval.report.console import ConsoleObserver
 

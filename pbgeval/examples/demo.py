@@ -49,5 +49,5 @@ def make_demo(
     if (folder / "checkpoint" / "checkpoint_version.txt").exists():
         tell(f"{folder / 'checkpoint'}: already trained")
     else:
-        tell("training a model")
+        tell("training a model; the first epoch takes longest, because its loops are compiled once")
         train(folder, folder / _TYPES, folder, training or Training(), tell)
