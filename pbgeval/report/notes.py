@@ -12,6 +12,7 @@ from pbgeval.storage.text import plural
 
 FLATTERED = ("average_precision_score", "area_under_the_precision_recall_curve")
 LEAKS_UNCHECKED = "Leaks were not checked: this is a sample."
+NO_HIT = "Where no sampled query hits, the error is that of Wilson's interval: how rare hits may be."
 TOO_HIGH = "Average precision of a sample of edges is too high, by about half of its standard error."
 
 
@@ -33,9 +34,17 @@ def notes_of(document: Mapping[str, Any]) -> list[str]:
         notes.append(LEAKS_UNCHECKED)
     if of_sample and any(value is not None and key.endswith(FLATTERED) for key, value in document["metrics"].items()):
         notes.append(TOO_HIGH)
+    if of_sample and any(_has_no_hit(document, key) for key in document["metrics"]):
+        notes.append(NO_HIT)
     names_of = grouped((reason, key.partition(".")[2]) for key, reason in document.get("refused", {}).items())
     for reason, names in names_of.items():
         first, *others = dict.fromkeys(names)
         told = f"{first} and {plural(len(others), 'other metric')} are" if others else f"{first} is"
         notes.append(f"{told} null: {reason}.")
     return notes
+
+
+def _has_no_hit(document: Mapping[str, Any], key: str) -> bool:
+    """Tell whether a key is that of hits, of which there are none, and an error is shown all the same."""
+    is_of_hits = f".{document['headline']}.hits_at_" in key and document["metrics"][key] == 0.0
+    return is_of_hits and bool((document["intervals"].get(key) or {}).get("standard_error"))

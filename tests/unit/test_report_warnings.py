@@ -7,7 +7,7 @@ import h5py
 import pytest
 
 from pbgeval.report.conditions import warnings_of
-from pbgeval.report.notes import notes_of
+from pbgeval.report.notes import NO_HIT, notes_of
 from tests.kit.case import TinyCase
 from tests.kit.commands import lacking, run_command, run_main
 
@@ -112,3 +112,13 @@ def test_the_range_stands_under_the_table_and_on_the_page(tmp_path):
     assert " ".join(done.out.split()).count(expected) == 1
     assert run_main("report", "out", "-o", "page.html", cwd=case.root).status == 0
     assert expected in (case.root / "page.html").read_text(encoding="utf-8")
+
+
+def test_the_error_of_a_sample_without_hits_is_explained():
+    key, error = "both.realistic.hits_at_10", {"standard_error": 0.0005, "low": 0.0, "high": 0.001}
+    sample = {"num_units": 10, "population": 100, "unit": "edge"}
+    hit_by_none = document(0.5, SOUND) | {"sample": sample, "headline": "realistic", "intervals": {key: error}}
+
+    assert NO_HIT in notes_of(hit_by_none | {"metrics": {key: 0.0}})
+    assert NO_HIT not in notes_of(hit_by_none | {"metrics": {key: 0.1}})
+    assert NO_HIT not in notes_of(hit_by_none | {"metrics": {key: 0.0}, "sample": None})
