@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.auc import JACKKNIFE_GROUPS, _without_a_group, pooled_auc
+from pbgeval.metrics.auc import JACKKNIFE_GROUPS, _intervals, _without_a_group, pooled_auc
 from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 from tests.kit.graphs import score_values
@@ -51,6 +51,23 @@ def test_the_standard_error_is_that_of_two_means():
 
 def test_a_single_draw_tells_nothing_about_its_error():
     assert pooled_auc([pool([1.0], [0.0, 2.0])], all_true=False, all_competing=True).standard_error == math.inf
+
+
+def test_an_error_is_that_of_the_replicates_around_their_mean():
+    parts = np.random.default_rng(0).normal(0.6, 0.01, JACKKNIFE_GROUPS)
+
+    found = _intervals(
+        {"average_precision": 0.5, "num_scores": 9.0, "accuracy": None},
+        [{"average_precision": part, "num_scores": 9.0, "accuracy": None} for part in parts.tolist()],
+        unseen_share=0.75,
+        level=0.95,
+    )
+
+    [of] = found.values()
+    expected = math.sqrt((JACKKNIFE_GROUPS - 1) * 0.75 * np.var(parts))
+    assert of["standard_error"] == pytest.approx(expected)
+    assert of["low"] < 0.5 - expected
+    assert of["high"] > 0.5 + expected
 
 
 def test_intervals_stay_within_zero_and_one():

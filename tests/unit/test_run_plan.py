@@ -324,6 +324,18 @@ def test_cells_are_those_of_all_buckets_and_sides(tmp_path: Path) -> None:
     assert load.num_cells == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("num_batch", "num_uniform", "length"), [(7, 5, 12), (0, 5, 6), (7, 0, 7)])
+def test_a_sampled_list_has_a_place_for_the_true_entity(
+    num_batch: int, num_uniform: int, length: int, tmp_path: Path
+) -> None:
+    case = TinyCase.write(tmp_path, dynamic=True, num_batch_negs=num_batch, num_uniform_negs=num_uniform)
+    inputs = open_inputs(load_config(case.config))
+
+    load = Workload.from_headers(inputs, make_protocol(inputs))
+
+    assert load.num_cells == pytest.approx(2 * inputs.num_edges * length)
+
+
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [
