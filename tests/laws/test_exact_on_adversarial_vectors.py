@@ -83,13 +83,14 @@ def at_the_ends(source: random.Random) -> list[float]:
 
 
 def about_the_ends(source: random.Random) -> list[Row]:
-    """Rows with products of 20 and -20, but for what float32 leaves open, products beyond and within."""
+    """Rows with products of 20 and -20, but for what float32 or float64 leaves open, products beyond and within."""
     rows, scaled = [normal(source) for _ in range(4)], []
     for row, other in itertools.product(rows, rows):
         product = math.fsum(x * y for x, y in zip(row, other, strict=True))
         for share in (1 - 2.0**-25, 1 - 2.0**-24, 1 - 2.0**-23, -1, 1.2, -3):
             scaled.append([float32(20 * share / product * x) for x in row])
-    return [*rows * 10, *scaled]
+    to_float64 = [[4.0, 1.0], [5.0, -(2.0**-60)], [5.0, 2.0**-60], [-5.0, 2.0**-60], [6.0, 0.0]]  # 20 - 2^-60, ...
+    return [*rows * 10, *scaled, *([*row, *[0.0] * (DIMENSION - 2)] for row in to_float64 * 15)]
 
 
 KINDS: tuple[Callable[[random.Random], list[float]], ...] = (cancelling, normal, subnormal, of_all_sizes)
