@@ -1,6 +1,7 @@
 """What is followed edge by edge -> a file beside the records, with which a run that goes on tests as if unbroken.
 
-The first line is JSON: the pass after which it was written, and what there is of each bucket. The int32 arrays follow.
+The first line is JSON: the pass after which it was written, a digest of its figures, and what there is of each bucket.
+The int32 arrays follow.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import TypeAlias
 import numpy as np
 from attrs import astuple, evolve, frozen
 
-from pbgeval.monitor.records import PassKey
+from pbgeval.monitor.records import PassDetails, PassKey
 from pbgeval.notation import Bucket
-from pbgeval.storage.json_files import parse_json
-from pbgeval.storage.shapes import COUNT, Items, Keys, misfits
+from pbgeval.storage.json_files import digest_of, parse_json
+from pbgeval.storage.shapes import COUNT, TEXT, Items, Keys, misfits
 from pbgeval.storage.text import read_bytes, unreadable
 from pbgeval.storage.writing import write_atomically
 
@@ -66,8 +67,10 @@ def followed_file(folder: Path, worker: int) -> Path:
     return folder / f"followed.{worker}.bin"
 
 
-def write_followed(path: Path, key: PassKey, num_workers: int, followed: Mapping[Where, Followed]) -> None:
-    """Write what is followed after a pass.
+def write_followed(
+    path: Path, key: PassKey, details: PassDetails, num_workers: int, followed: Mapping[Where, Followed]
+) -> None:
+    """Write what is followed after a pass, whose figures `details` has.
 
     Raises:
         OutputError: it cannot be written (permissions, a full disk).
@@ -84,21 +87,26 @@ def write_followed(path: Path, key: PassKey, num_workers: int, followed: Mapping
         }
         for where, of in followed.items()
     ]
-    header = json.dumps({"pass": astuple(key), "num_workers": num_workers, "buckets": buckets})
+    header = json.dumps({**_of_pass(key, details, num_workers), "buckets": buckets})
     parts = (array.astype("<i4").tobytes() for of in arrays.values() for array in of)
     write_atomically(path, (part for of in ([f"{header}\n"], parts) for part in of))
 
 
+def _of_pass(key: PassKey, details: PassDetails, num_workers: int) -> dict[str, object]:
+    """Return what tells a pass from others, also from one of the same epoch that was trained again."""
+    return {"pass": [*astuple(key)], "figures": digest_of(dict(details.after)), "num_workers": num_workers}
+
+
 _COUNTS = Items(COUNT)
 _BUCKET = Keys({"place": _COUNTS, "sizes": _COUNTS, **dict.fromkeys(("num_teeth", "epoch", "order"), COUNT)})
-_HEADER = Keys({"pass": _COUNTS, "num_workers": COUNT, "buckets": Items(_BUCKET)})
+_HEADER = Keys({"pass": _COUNTS, "figures": TEXT, "num_workers": COUNT, "buckets": Items(_BUCKET)})
 
 
-def read_followed(path: Path, key: PassKey, num_workers: int) -> dict[Where, Followed]:
-    """Read what was followed after a pass; nothing if the file is of another pass, or of another number of workers.
+def read_followed(path: Path, key: PassKey, details: PassDetails, num_workers: int) -> dict[Where, Followed]:
+    """Read what was followed after a pass.
 
     Raises:
-        StorageError: it cannot be read, or was damaged.
+        StorageError: it cannot be read, was damaged, or is of another pass or number of workers.
     """
     with unreadable(path, "expected what a monitor has followed, found", "", (OSError, ValueError, TypeError)):
         line, _, data = read_bytes(path).partition(b"\n")
@@ -108,8 +116,8 @@ def read_followed(path: Path, key: PassKey, num_workers: int) -> dict[Where, Fol
         sizes = [size for of in header["buckets"] for size in of["sizes"]]
         if len(data) != 4 * sum(sizes):
             raise ValueError(f"{len(data)} bytes in the place of {4 * sum(sizes)}")
-        if (PassKey(*header["pass"]), header["num_workers"]) != (key, num_workers):
-            return {}
+        if any(header[name] != value for name, value in _of_pass(key, details, num_workers).items()):
+            raise ValueError("that of another epoch or number of workers")
         arrays = iter(np.split(np.frombuffer(data, "<i4").astype(np.int32), np.cumsum(sizes)[:-1]))
         followed = {}
         for of in header["buckets"]:

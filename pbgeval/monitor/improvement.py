@@ -4,15 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
 
 from pbgeval.errors import ConfigError
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, known_rank_metrics
-from pbgeval.monitor.records import Values
+from pbgeval.monitor.records import PassKey, Values
 
 CUTOFFS = (1, 3, 5, 10, 50)
 RELATIVE_DELTA = 0.002  # share of the best value below which an improvement does not count
 _HIGHER_IS_BETTER = {"query_auc": 1, "loss": -1}
+
+
+class MeasuredPass(Protocol):
+    """A pass over the edges of a path, or of a chunk of it."""
+
+    @property
+    def key(self) -> PassKey: ...
+
+    @property
+    def edges(self) -> frozenset[tuple[Any, int]]:
+        """By bucket, what tells its held-out edges from others (`VisitRecord.edges`)."""
+
+
+AnyPass = TypeVar("AnyPass", bound=MeasuredPass)
+
+
+def whole_passes(passes: Sequence[AnyPass]) -> list[AnyPass]:
+    """Leave out passes that measured only some of the buckets that another pass over the same edges measured."""
+    measured = {(of.key.edge_path, of.key.edge_chunk, of.edges) for of in passes}
+    return [
+        of
+        for of in passes
+        if not any(
+            (path, chunk) == (of.key.edge_path, of.key.edge_chunk) and of.edges < edges
+            for path, chunk, edges in measured
+        )
+    ]
 
 
 def last_improvement(

@@ -160,7 +160,7 @@ class MonitorProtocol:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All of it that can change a number, by the names of `Monitor`'s arguments and ready for JSON."""
-        schema = asdict(self.schema)
+        schema = asdict(self.schema, value_serializer=lambda _, __, of: of.item() if isinstance(of, np.generic) else of)
         for of in schema["relations"]:
             del of["name"]
         return {

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -33,7 +34,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError, StorageError, raise_first
 from pbgeval.monitor.followed import Followed, Where, followed_file, read_followed, write_followed
 from pbgeval.monitor.gap_test import BucketVisit, GapTest
-from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, best_pass, last_improvement
+from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, best_pass, last_improvement, whole_passes
 from pbgeval.monitor.measure import HeldOut, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, PassSums
 from pbgeval.monitor.records import (
@@ -195,19 +196,22 @@ class Monitor:
             sinks: what is handed each record of this worker besides: what has `append`, as `TensorBoardSink`.
             warn: is told of warnings, a line each; None: the logger `pbgeval.monitor`.
         """
-        self.threshold, self.schema, self.seed = threshold_of(eval_fraction), schema, seed
-        lists = _lists(eval_num_batch_negs or 0, eval_num_uniform_negs or 0, batch_size, pbg_semantics=pbg_semantics)
+        self.threshold, self.schema, self.seed = threshold_of(eval_fraction), schema, operator.index(seed)
+        sizes = (operator.index(of or 0) for of in (eval_num_batch_negs, eval_num_uniform_negs, batch_size))
+        lists = _lists(*sizes, pbg_semantics=pbg_semantics)
         self.headline = RankType.PESSIMISTIC if pbg_semantics else RankType.REALISTIC
         if loss_fn is not None and loss_fn not in LOSSES:
             raise ConfigError(f"loss_fn: expected one of {', '.join(LOSSES)}, got {loss_fn!r}")
-        loss = None if loss_fn is None else LossSettings(loss_fn, margin)
-        self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), loss)
+        loss = None if loss_fn is None else LossSettings(loss_fn, float(margin))
+        self._protocol = MonitorProtocol(
+            schema, lists, self.headline, self.seed, tuple(sides), StatsLayout(CUTOFFS), loss
+        )
         self._compares, self._team = compare_with_training, team or Team()
         self.worker, self.num_workers = self._team.rank_in_team, self._team.size
         self._warn, self._warned = warn or LOGGER.warning, set[str]()
         self._test, self._past = GapTest(alarm_rate, tolerance), list[PastPass]()  # passes in order
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
-        self._settings = {"eval_fraction": eval_fraction, **self._protocol.settings}
+        self._settings = {"eval_fraction": float(eval_fraction), **self._protocol.settings}
         self._digest = digest_of(self._settings)
         self._held_out: dict[Where, HeldOut] = {}
         self._edges: dict[Where, int] = {}  # of the last visit, as `VisitRecord.edges`
@@ -256,7 +260,8 @@ class Monitor:
         measured, compared = (_bucket_edges(columns, rows) for rows in (held_out, sampled))
         where = (edge_path, edge_chunk, place)
         held_out_hash_E = hash_E[held_out]
-        order = int.from_bytes(hashlib.blake2b(held_out_hash_E.tobytes(), digest_size=7).digest(), "little")
+        in_order = hashlib.blake2b(held_out_hash_E.astype("<u8").tobytes(), digest_size=7).digest()
+        order = int.from_bytes(in_order, "little")
         edges_held_out = HeldOut(measured, compared, digest_of_edges(held_out_hash_E, self._digest), order)
         if where in self._followed and not self._followed[where].is_of(order, len(held_out)):
             del self._followed[where]  # other edges than the last time cannot be compared with those
@@ -359,8 +364,9 @@ class Monitor:
 
     @property
     def _of_same_edges(self) -> list[PastPass]:
-        """The passes that can be compared with the last one."""
-        return [past for past in self._past if past.compared == self._past[-1].compared]
+        """The passes that can be compared with the last whole one, this one included."""
+        whole = whole_passes(self._past)
+        return [past for past in whole if past.compared == whole[-1].compared]
 
     def _finish(self, visit: Visit) -> None:
         """Record a visit and add it to its pass."""
@@ -409,8 +415,13 @@ class Monitor:
         figures = sums.figures(self.headline, with_loss=with_loss)
         num_diverged = int(sums.buckets[:, 1].sum())
         now = PastPass(key, PassDetails(num_diverged=num_diverged, **figures), visits, sums.edges())
-        best_mrr, best_pass = self._best(now)
-        is_fall_known = best_pass != key.epoch and 0 < num_queries <= fall.num_queries(MEAN_RECIPROCAL_RANK)
+        self._past.append(now)
+        compared = self._of_same_edges
+        best_mrr, best_pass = self._best(compared)
+        is_whole = any(past is now for past in compared)
+        is_fall_known = (
+            is_whole and best_pass != key.epoch and 0 < num_queries <= fall.num_queries(MEAN_RECIPROCAL_RANK)
+        )
         if best_pass == key.epoch:
             for place, followed in self._followed.items():
                 if place[:2] == (key.edge_path, key.edge_chunk):
@@ -426,16 +437,17 @@ class Monitor:
             fall=fall.estimate(MEAN_RECIPROCAL_RANK) if is_fall_known else None,
             fall_clusters=fall.num_clusters if is_fall_known else 0,
         )
-        self._past.append(evolve(now, details=details))
+        self._past[-1] = evolve(now, details=details)
         record = PassRecord(key, max(self._next_index - 1, 0), sums.phases[AFTER].figures(with_loss=with_loss), details)
         self._key, self._sums = None, self._no_sums()
-        if self._followed_file is not None:
-            try:
-                write_followed(self._followed_file, key, self.num_workers, self._followed)
-            except OutputError as error:
-                self._warn_once("output 0", f"{error}; training goes on without records")
+        self._write_followed(key, details)
         if self.worker == 0:
             self._append(record)
+            if not is_whole:
+                visited = plural(len(now.edges), "bucket")
+                self._warn_once(
+                    "part", f"epoch {key.epoch} has visited {visited}, others more: it is not compared with them"
+                )
             if judgement.verdict == "bucket_overfitting":
                 self._warn_once(
                     judgement.verdict,
@@ -446,9 +458,17 @@ class Monitor:
                 )
         return record
 
-    def _best(self, now: PastPass) -> tuple[float | None, int | None]:
-        """Return the mean reciprocal rank after the pass over these edges to keep so far, and the epoch of the pass."""
-        passes = [past for past in (*self._past, now) if past.compared == now.compared]
+    def _write_followed(self, key: PassKey, details: PassDetails) -> None:
+        """Write what is followed, from which a run that goes on can take it."""
+        if self._followed_file is None:
+            return
+        try:
+            write_followed(self._followed_file, key, details, self.num_workers, self._followed)
+        except OutputError as error:
+            self._warn_once("followed", f"{error}; a run that goes on will follow single edges anew")
+
+    def _best(self, passes: Sequence[PastPass]) -> tuple[float | None, int | None]:
+        """Return the mean reciprocal rank after the pass to keep so far of some, and its epoch."""
         values = [past.figures("after").get(f"both.{self.headline.value}.mean_reciprocal_rank") for past in passes]
         best = last_improvement(values, 1)
         return (None, None) if best is None else (values[best], passes[best].key.epoch)
@@ -506,7 +526,8 @@ class Monitor:
             key, bucket = visit.key, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs
             if visit.edges is not None:
                 edges.setdefault(key, {})[bucket] = visit.edges
-                self._edges[key.edge_path, key.edge_chunk, visit.bucket] = visit.edges
+            if visit.details is not None and visit.details.digest is not None:
+                self._edges[key.edge_path, key.edge_chunk, visit.bucket] = visit.details.digest
             ours = visit.details or VisitDetails(diverged=True)
             before, after = (figures.get(f"{prefix}mean_reciprocal_rank") for figures in (ours.before, ours.after))
             if not ours.diverged and before is not None and after is not None:
@@ -522,7 +543,7 @@ class Monitor:
         file = followed_file(folder, self.worker)
         if self._past and file.exists():
             try:
-                self._followed = read_followed(file, self._past[-1].key, self.num_workers)
+                self._followed = read_followed(file, self._past[-1].key, self._past[-1].details, self.num_workers)
             except StorageError as error:
                 self._warn(f"{error}; single edges are followed from now on only")
 

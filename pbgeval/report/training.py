@@ -19,7 +19,7 @@ from pbgeval.report.figures import (
     rounded,
 )
 from pbgeval.report.tables import DataTable, fitting, interval_line, without
-from pbgeval.storage.text import plural
+from pbgeval.storage.text import listed, plural
 
 FEW_EDGES = 100  # below, the standard error of an MRR may be 0.03 and more
 _VERDICT = "bucket overfitting"
@@ -42,10 +42,13 @@ _OF_LOSSES: Mapping[Verdict, str] = {  # where held-out edges get worse in a vis
 
 def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says about training edges and about buckets, in words."""
-    changed = [
-        f"Epoch {_pass_name(curves.passes[at])} has other held-out edges than epochs before, which are not compared."
-        for at in curves.changes[-1:]
-    ]
+    others, changed = [_pass_name(row) for row in curves.not_compared], []
+    if others:
+        what, are = ("Epochs", "are") if len(others) > 1 else ("Epoch", "is")
+        changed = [
+            f"{what} {listed(others)} measured other held-out edges than epoch {_pass_name(curves.last)}, and {are} "
+            "not compared with it."
+        ]
     return [*_about_training_edges(curves), _about_buckets(curves), *changed]
 
 
@@ -88,9 +91,10 @@ def _about_training_edges(curves: Curves) -> list[str]:
         what = "Held-out edges got worse, but" if doubt else "Overfitting to training edges: undecided, as"
         why = "chance may explain it"
         if curves.change_since_best(best).error is None:
-            why = f"there are too few buckets ({curves.num_buckets}) to test such a fall"
+            are = "is" if curves.num_buckets == 1 else "are"
+            why = f"{plural(curves.num_buckets, 'bucket')} {are} too few to test such a fall"
             if curves.metric == "mrr":
-                why = f"single edges were not followed since {epoch}, and {why} without"
+                why += f", and single edges were not followed since {epoch}"
         found = f"{what} {why}: since {epoch}, {changes}."
     elif doubt:
         found = f"Since {epoch}, neither training edges nor held-out edges improved: {changes}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -147,8 +147,9 @@ def test_a_run_that_goes_on_finds_the_same_as_one_without_a_break(tmp_path: Path
         (lambda data: b"{}\n", "expected what a monitor has followed, found: expected pass, found nothing"),
         (lambda data: data.replace(b'"num_teeth": 2', b'"num_teeth": 0'), "found: arrays of "),
         (lambda data: data.replace(b'"place": [0', b'"place": [0, 0'), "expected what a monitor has followed"),
-        (lambda data: data.replace(b'"pass": [2', b'"pass": [1'), None),  # of another pass
-        (lambda data: data.replace(b'"num_workers": 1', b'"num_workers": 2'), None),
+        (lambda data: data.replace(b'"pass": [2', b'"pass": [1'), "found: that of another epoch or number of workers"),
+        (lambda data: data.replace(b'"figures": "', b'"figures": "0'), "found: that of another epoch"),
+        (lambda data: data.replace(b'"num_workers": 1', b'"num_workers": 2'), "found: that of another epoch"),
         (lambda data: re.sub(rb'"order": \d', b'"order": ', data), None),  # of edges in another order
     ],
 )
@@ -278,9 +279,10 @@ def test_passes_that_training_has_gone_back_behind_are_left_out(
             one_visit(monitor, model(at), epoch=epoch, bucket=bucket)
         summaries[epoch] = monitor.end_pass(epoch)
 
+    again = [warning for warning in warnings if "is trained again" in warning]
     if num_left_out:
-        assert f"({num_left_out} pass{'es' * (num_left_out > 1)}) is left out" in warnings[-1]
-    assert len(warnings) == sum(later <= epoch for epoch, later in pairwise(epochs))
+        assert f"({num_left_out} pass{'es' * (num_left_out > 1)}) is left out" in again[-1]
+    assert len(again) == sum(later <= epoch for epoch, later in pairwise(epochs))
     history = read_history(tmp_path, pytest.fail)
     assert len({of.index for of in history.visits}) == len(history.visits), "a process goes on counting"
     of_kept = [(epoch, summaries[epoch].details.after) for epoch in kept]
@@ -375,8 +377,10 @@ def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
             one_visit(monitor, tensors, bucket=bucket)
         summary = monitor.end_pass(0)
 
-    assert (summary.details.num_buckets, len(warnings)) == (4, 1)
-    assert "No space left on device; training goes on without records" in warnings[0]
+    assert summary.details.num_buckets == 4
+    of_records, of_followed = warnings
+    assert "No space left on device; training goes on without records" in of_records
+    assert "No space left on device; a run that goes on will follow single edges anew" in of_followed
 
 
 def test_the_result_of_a_pass_prints_as_a_line(tmp_path: Path) -> None:
@@ -532,6 +536,43 @@ def test_a_run_goes_on_only_with_the_settings_of_its_records(tmp_path: Path) -> 
         Monitor(**base | {"eval_num_uniform_negs": 20, "seed": 3})
 
 
+def test_an_epoch_that_visits_only_some_buckets_is_not_the_one_to_keep(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    monitor = make_monitor(tmp_path, warnings)
+
+    def epoch_of(epoch: int, buckets: Sequence[tuple[int, int]], seed: int) -> Any:
+        for bucket in buckets:
+            monitor.split(edges_of(bucket, 200), bucket)
+            with monitor.watch(epoch, bucket, model(seed)):
+                pass
+        return monitor.end_pass(epoch)
+
+    whole = [epoch_of(epoch, BUCKETS, epoch) for epoch in range(3)]
+    kept = whole[-1].details.best_pass
+    assert warnings == []
+    for epoch in (3, 4, 5):  # of each, one visit is not in the others
+        part = epoch_of(epoch, BUCKETS[epoch - 3 : epoch - 1], 7)
+        assert (part.details.best_pass, part.details.fall) == (kept, None)
+
+    (warning,) = warnings
+    assert warning == "epoch 3 has visited 2 buckets, others more: it is not compared with them"
+    assert (monitor.best_epoch(), monitor.should_stop(patience=3 - kept)) == (kept, False)
+    curves = read_curves(tmp_path, "mrr", pytest.fail)
+    assert (curves.best.key.epoch, curves.last.key.epoch) == (kept, 2)
+    assert verdicts_of(curves)[-1] == (
+        "Epochs 3, 4, 5 measured other held-out edges than epoch 2, and are not compared with it."
+    )
+
+
+def test_numbers_of_numpy_are_settings_too(tmp_path: Path) -> None:
+    schema = evolve(SCHEMA, num_partitions={name: np.int64(of) for name, of in SCHEMA.num_partitions.items()})
+    numbers = {"seed": np.int64(3), "eval_num_batch_negs": np.int32(5), "eval_fraction": np.float64(0.25)}
+
+    one_visit(Monitor(schema, tmp_path, **numbers, margin=np.float64(0.1), loss_fn="ranking"), model())
+
+    Monitor(SCHEMA, tmp_path, seed=3, eval_num_batch_negs=5, eval_fraction=0.25, loss_fn="ranking", warn=pytest.fail)
+
+
 @pytest.mark.parametrize("in_one_process", [False, True])
 def test_epochs_of_other_held_out_edges_are_not_compared(tmp_path: Path, in_one_process: bool) -> None:
     warnings: list[str] = []
@@ -560,7 +601,9 @@ def test_epochs_of_other_held_out_edges_are_not_compared(tmp_path: Path, in_one_
     assert (monitor.best_epoch(), monitor.should_stop(patience=2), monitor.should_stop(patience=1)) == (4, False, True)
     curves = read_curves(tmp_path, "mrr", pytest.fail)
     assert (curves.best.key.epoch, curves.changes) == (4, [4])
-    assert verdicts_of(curves)[-1] == ("Epoch 4 has other held-out edges than epochs before, which are not compared.")
+    assert verdicts_of(curves)[-1] == (
+        "Epochs 0, 1, 2, 3 measured other held-out edges than epoch 8, and are not compared with it."
+    )
     for chart in training_charts(curves)[:2]:
         line = next(line for line in chart.lines if line.has_dots)
         assert [at for at, value in line.points if value is None] == [4]

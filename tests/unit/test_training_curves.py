@@ -258,11 +258,11 @@ def test_a_fall_of_the_same_edges_in_one_bucket_is_overfitting() -> None:
     assert "Stop, and use the model of epoch 5." in verdicts_of(curves)[1]
     unpaired = evolve(curves, passes=tuple(evolve(row, paired_fall=None) for row in curves.passes))
     assert (
-        "single edges were not followed since epoch 5, and there are too few buckets (1) to test such a fall without"
+        "1 bucket is too few to test such a fall, and single edges were not followed since epoch 5"
         in verdicts_of(unpaired)[1]
     )
     by_hits = evolve(unpaired, metric="r10")
-    assert "there are too few buckets (1) to test such a fall" in verdicts_of(by_hits)[1]
+    assert "1 bucket is too few to test such a fall" in verdicts_of(by_hits)[1]
     values[-1] += 0.0243 * (1 - 2.5 / 3.75)  # 2.5 standard errors: 20 passes could have been best
     assert "chance may explain it" in verdicts_of(curves_of_edges(values, 450))[1]
 
@@ -326,8 +326,8 @@ FAR_BETTER = "The model fits its training edges far better: MRR is {:.4f} on the
         ),
         (
             [(0.0861, 0.8145), (0.0839, 0.8242)],
-            "Held-out edges got worse, but single edges were not followed since epoch 0, and there are too few "
-            "buckets (2) to test such a fall without: since epoch 0, MRR of "
+            "Held-out edges got worse, but 2 buckets are too few to test such a fall, and single edges were not "
+            "followed since epoch 0: since epoch 0, MRR of "
             "training edges went from 0.8145 to 0.8242 and that of held-out edges from 0.0861 to 0.0839.",
         ),
         ([(0.0861, 0.8145), (0.0861, 0.8242)], "Held-out edges are as good as after epoch 0."),
@@ -456,8 +456,8 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
     ]
     ranks = passes((9.0, 5.0), (7.5, 4.0), (8.0, 3.0), metric="pos_rank")
 
-    too_few = "there are too few buckets (2) to test such a fall"
-    unfollowed = [of.format(f"single edges were not followed since epoch 1, and {too_few} without") for of in told]
+    too_few = "2 buckets are too few to test such a fall"
+    unfollowed = [of.format(f"{too_few}, and single edges were not followed since epoch 1") for of in told]
     assert verdicts_of(found) == unfollowed
     for fell_from, expected in ((1, [of.format("chance may explain it") for of in told]), (0, unfollowed)):
         last = evolve(found.last, paired_fall=Change(0.0109, 0.01, 99), fell_from=fell_from)
