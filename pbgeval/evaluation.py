@@ -73,6 +73,7 @@ from pbgeval.inputs.opening import (
 )
 from pbgeval.inputs.protocol import Protocol, make_protocol
 from pbgeval.inputs.provenance import can_be_resumed, provenance_of, startup_warnings
+from pbgeval.models.labels import has_labels
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
@@ -94,7 +95,7 @@ from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.json_files import digest_of
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.text import is_url, names_file_of_edges, path_text
-from pbgeval.storage.writing import make_folder, temporary_folder
+from pbgeval.storage.writing import make_folder, output_faults, temporary_folder
 from pbgeval.worker.context import Work
 from pbgeval.worker.plan import RunPlan
 from pbgeval.worker.run import do_work, plan_alone, what_is_saved, work_as_local_worker
@@ -261,7 +262,14 @@ def evaluate_triples(
     if 0 in np.shape(test):
         raise DataError("test: there are no edges to evaluate")
     if labels is not None:
-        settings = {"entity_path": _folder_of_labels(labels), **settings}
+        folder = _folder_of_labels(labels)
+        nothing = f"labels: {folder}: this folder has neither entities.tsv nor relations.tsv"
+        raise_first(
+            ConfigError,
+            ("entity_path" in settings, "labels: give either labels or entity_path"),
+            (not (is_url(folder) or has_labels(Path(folder))), nothing),
+        )
+        settings = {"entity_path": folder, **settings}
     return evaluate(
         config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
         model=model,
@@ -369,7 +377,11 @@ def check_before_training(config: EvalConfig, output: Path | None, device: str, 
     checked = check_config(config, evolve(SCORER), {key: [key] for key in EDGE_PATHS})
     _refuse_unkept(checked, is_kept=output is not None)
     choose_device(device, 0)
-    if output is not None and result_in(output) is not None and not overwrite:
+    if output is None:
+        return
+    with output_faults(output, "write into this directory", "; choose another output"):
+        found = result_in(output)
+    if found is not None and not overwrite:
         raise OutputError(
             f"{output}: this folder has the result of an earlier evaluation; choose another output, or {OVERWRITE} to "
             "replace it"

@@ -45,6 +45,17 @@ def labels_by_type(folder: Path, types: Sequence[str]) -> dict[str, Path]:
     return {name: file for name, file in found.items() if file is not None}
 
 
+def has_labels(folder: Path) -> bool:
+    """Tell whether a folder has a file of labels of entities or relations, or PyTorch-BigGraph's names of them."""
+    files = [*OF_ENTITIES, *OF_RELATIONS, *(f"*_{name}" for name in OF_ENTITIES)]
+    patterns = [
+        "entity_names_*.json",
+        "dynamic_rel_names.json",
+        *(f"{name}{end}" for name in files for end in ("", ".gz")),
+    ]
+    return any(next(folder.glob(pattern), None) for pattern in patterns)
+
+
 def existing_file(folder: Path, *names: str) -> Path | None:
     """Return the first of the named files that exists in a folder."""
     return next((folder / name for name in names if name and os.path.isfile(folder / name)), None)

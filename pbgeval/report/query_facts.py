@@ -81,7 +81,7 @@ class RelationFacts:
 
     @property
     def lowest(self) -> int | None:
-        """The relation with the lowest MRR, of those with the most queries; None where there is but one."""
+        """The relation with the lowest MRR, of equal ones that with the most queries; None where there is but one."""
         known = np.flatnonzero(self.num_R2.any(1))
         order = known[np.lexsort((-self.num_R2.sum(1)[known], self.mrr_R[known]))]
         return int(order[0]) if len(order) > 1 else None

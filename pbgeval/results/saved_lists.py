@@ -104,6 +104,8 @@ def saved_list(result: Result, hidden: str, known: Named, relation: Named) -> Sa
                 found.setdefault(name, []).append(
                     {"place": int(line["place"]), "candidate": candidate, "score": score, "known": is_known}
                 )
+    if not names:
+        raise OutputError(f"{folder}: the saved lists are empty, as no query was evaluated")
     chosen = next((name for name in called if name in found), None)
     if chosen is None:
         what = f"no evaluated edge has {of_known} {known!r} and relation {relation!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -91,7 +92,7 @@ class PerEdgeFiles:
         config, inputs = context.inputs.config, context.inputs
         sizes = {key: file.num_rows for key, file in inputs.embeddings.items()}
         num_partitions = {name: config.entities[name].num_partitions for name in config.used_entity_types}
-        of_model = partial(_names_of_type, inputs) if {*num_partitions.values()} == {1} else None
+        of_model = partial(_names_of_type, inputs) if _has_own_names(inputs) else None
         vocabulary = Vocabulary(
             EntityLabels(Path(config.entity_path), sizes, of_model=of_model),
             relation_labels(config, inputs.num_relations),
@@ -100,6 +101,11 @@ class PerEdgeFiles:
         )
         for (path_index, bucket), file in files[context.team.rank_in_team :: context.team.size]:
             write_topk_table(file, inputs.buckets[path_index][bucket], vocabulary)
+
+
+def _has_own_names(inputs: Inputs) -> bool:
+    """Tell whether `names_of_type` has what tables call entities: types are of one partition."""
+    return {inputs.config.entities[name].num_partitions for name in inputs.config.used_entity_types} == {1}
 
 
 def _names_of_type(inputs: Inputs, entity_type: str) -> Iterable[str] | None:
@@ -118,6 +124,8 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
     check = context.journal.journal.check
 
     def create() -> tuple[Files, Files]:
+        for name in context.inputs.config.used_entity_types if k is not None and _has_own_names(context.inputs) else ():
+            deque(_names_of_type(context.inputs, name) or (), maxlen=0)  # faults of labels, before anything is ranked
         keeps = saves_ranks and not context.work.protocol.sweeps  # sweeps write at their end
         entries = context.journal.journal.entries() if keeps else []
         files = {(path_index, bucket): file for path_index, bucket, file in context.inputs.files}

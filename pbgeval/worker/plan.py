@@ -138,7 +138,7 @@ class RunPlan:
         advice = "; import-graph or import-model does it once for all runs"
         is_short = self.converting_seconds < SHORTEST_TOLD
         before = [] if is_short else [f"{converting} to convert"]
-        if told != "not estimated" and self.starting_seconds >= SHORTEST_TOLD:
+        if (self.is_small or self.estimate is not None) and self.starting_seconds >= SHORTEST_TOLD:
             before.insert(0, f"about {_duration(self.starting_seconds)} to start")
         return [
             ("edges", f"{self.bound}{self.num_edges:,} ({plural(self.num_queries, 'query', 'queries')})"),

@@ -168,9 +168,39 @@ def test_labels_that_are_given_win_over_those_beside_a_model(folder: Path) -> No
     assert report.top(head="other 0", relation="relation 0")
     with pytest.raises(EvalError, match="labels: no such directory: nowhere"):
         evaluate_triples("mine", EDGES["test"], labels="nowhere")
+    Path("empty").mkdir()
+    with pytest.raises(EvalError, match=r"labels: empty: this folder has neither entities\.tsv nor relations\.tsv"):
+        evaluate_triples("mine", EDGES["test"], labels="empty")
+    with pytest.raises(EvalError, match="labels: give either labels or entity_path"):
+        evaluate_triples("mine", EDGES["test"], labels="names", entity_path="mine")
     Path("names/entities.tsv").write_text("ann\n")
     with pytest.raises(EvalError, match=r"names.entities\.tsv: 1 label for 9 ids, and none for id 1"):
         evaluate_triples("mine", EDGES["test"], labels="names", output="short", save_topk=2)
+
+
+def test_labels_that_do_not_fit_are_refused_before_anything_is_ranked(folder: Path) -> None:
+    calls: list[int] = []
+
+    def score(lhs: torch.Tensor, rel: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return (lhs + rel + rhs).float()
+
+    scorer = edge_scorer(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS)
+    evaluate_triples(scorer, EDGES["test"], labels="names", output="done", save_topk=2)
+    num_calls = len(calls)
+    Path("names/entities.tsv").write_text("ann\n")
+
+    with pytest.raises(EvalError, match=r"names.entities\.tsv: 1 label for 9 ids, and none for id 1"):
+        evaluate_triples(scorer, EDGES["test"], labels="names", output="again", save_topk=2)
+
+    assert len(calls) - num_calls < num_calls  # some, to find out what the function takes
+
+
+def test_lists_of_no_query_are_told_to_be_empty(folder: Path) -> None:
+    report = evaluate_triples(SCORER, [(0, 0, 1)], output="done", save_topk=2, restrict_relations=["rel:1"])
+
+    with pytest.raises(OutputError, match="the saved lists are empty, as no query was evaluated"):
+        report.top(head=0, relation=0)
 
 
 @pytest.mark.parametrize("of_ids", [int, str, np.int64, np.int32, torch.tensor, "all:0:{}".format])
