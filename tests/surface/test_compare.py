@@ -204,7 +204,10 @@ def test_names_are_not_broken_off_a_terminal(
     assert (names[0] in title, max(map(len, [sentence, *lines])) < 300) == (True, True)
 
 
-def test_two_runs_with_names_are_compared_as_two(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+def test_two_runs_with_names_are_compared_as_two(
+    cases: tuple[TinyCase, TinyCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # so that no sentence is broken
     found = compare(*runs(cases, tmp_path, "candidates=partition"))
 
     done = {form: command(tmp_path, "dot=a", "cos=b", "--format", form).printed for form in ("text", "md", "latex")}

@@ -91,7 +91,7 @@ def test_a_plan_counts_the_conversion_and_takes_buckets_that_a_run_has_made(
 
     facts = dict(plan_evaluation(config, 1, "cpu")[1].facts)
     assert re.fullmatch(r"edges by name, about [\d.]+ s; import-graph or .*", facts["convert"])
-    assert re.fullmatch(r"about [\d.]+ s to convert, then a few seconds", facts["time"])
+    assert re.fullmatch(r"about [\d.]+ s to start, then about [\d.]+ s to convert, then a few seconds", facts["time"])
     assert before == sorted(dynamic.root.rglob("*"))
 
     for output in (None, "named"):

@@ -215,7 +215,7 @@ def test_a_tiny_run_measures_nothing_and_says_little(tmp_path: Path, monkeypatch
 
     assert re.fullmatch(
         r"CPU, \d+ cores?; precision exact; 243 edges, up to 17 candidates per query \(drawn answers do not count\); "
-        r"1 worker; about \d+ MB .*",
+        r"1 worker; about [\d.]+ [MG]B per worker; .*",
         lines.said[0],
     )
 
