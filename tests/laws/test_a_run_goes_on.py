@@ -106,9 +106,16 @@ def test_it_goes_on_after_memory_was_short(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("seconds", [5.0, 0.0], ids=["brief ranges", "long ranges"])
 def test_a_sweep_that_a_signal_ends_saves_ranges_that_are_finished(
-    number: signal.Signals, seconds: float, case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals,
+    seconds: float,
+    case: TinyCase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """The range in hand is finished where that takes a moment; of a long one nothing may be written."""
+    before = signal.signal(number, signal.default_int_handler)  # what a shell starts in the background ignores Ctrl-C
+    request.addfinalizer(lambda: signal.signal(number, before))
     output, calls, rank = tmp_path / "output", [], sweep.rank
 
     def ended(*arguments: Any, **others: Any) -> None:
