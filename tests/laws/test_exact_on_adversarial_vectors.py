@@ -25,6 +25,7 @@ from tests.kit.graphs import (
     EXACT_OWN_OPERATORS,
     OPERATORS,
     Edge,
+    Relation,
     Row,
     RowSource,
     TinyGraph,
@@ -191,3 +192,27 @@ def test_no_query_that_a_loop_counts_is_ranked_wrongly(
         assert num_counted(graph_of(MODELS.index((comparator, False, operator)), rows), policy) == 2 * NUM_EDGES
 
     assert called.call_count or find_sgemm() is None, "a torch on MKL has a product that loops can call"
+
+
+@pytest.mark.parametrize("comparator", ["dot", "cos", "squared_l2"])
+def test_no_query_is_ranked_wrongly_where_all_candidates_of_a_side_are_subnormal(
+    comparator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What underflows in a product is as large as the product itself, and queries are long."""
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
+    monkeypatch.setattr(cpu_lists, "OPEN_PER_QUERY", 1000)
+    source = random.Random(0)
+    long = [[2.0**6 * x for x in normal(source)] for _ in range(20)]
+    short = [[source.randint(-3, 3) * 2.0**-149 for _ in range(DIMENSION - 1)] + [2.0**-149] for _ in range(20)]
+    edges: list[Edge] = [(source.randrange(20), 0, source.randrange(20)) for _ in range(NUM_EDGES)]
+    relation = Relation("relation", "user", "item", "none", {}, {})
+    graph = TinyGraph([relation], {"user": [long], "item": [short]}, {}, {(0, 0): edges}, comparator=comparator)
+
+    found = cpu_lists.ExactChunks.found
+    with (
+        loops_used(True),
+        mock.patch.object(cpu_lists.ExactChunks, "found", autospec=True, side_effect=found) as called,
+    ):
+        assert num_counted(graph, "sampled") == 2 * NUM_EDGES
+
+    assert called.call_count or find_sgemm() is None
