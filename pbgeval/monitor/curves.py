@@ -14,7 +14,7 @@ from pbgeval.errors import DataError
 from pbgeval.metrics.names import split
 from pbgeval.metrics.student import ERROR_RATE
 from pbgeval.monitor.gap_test import BucketVisit, Change, GapTest, Judgement
-from pbgeval.monitor.improvement import last_improvement, whole_passes
+from pbgeval.monitor.improvement import Compared, comparable, last_improvement
 from pbgeval.monitor.records import (
     PBG_NAMES,
     History,
@@ -131,7 +131,7 @@ class PassRow:
     edges: frozenset[tuple[Bucket, int]] = frozenset()  # by bucket, what tells them from others (`VisitRecord.edges`)
 
     @property
-    def compared(self) -> tuple[int, int, frozenset[tuple[Bucket, int]]]:
+    def compared(self) -> Compared:
         """What is the same of passes that can be compared: edge path, chunk and held-out edges."""
         return self.key.edge_path, self.key.edge_chunk, self.edges
 
@@ -159,9 +159,8 @@ class Curves:
 
     @property
     def last(self) -> PassRow:
-        """The last finished pass that measured all its buckets; the last one where none is finished."""
-        whole = whole_passes([row for row in self.passes if row.is_finished])
-        return whole[-1] if whole else self.passes[-1]
+        """The last finished pass that measured all buckets; the last one where none is finished."""
+        return [*self.passes[-1:], *comparable([row for row in self.passes if row.is_finished])][-1]
 
     @property
     def not_compared(self) -> list[PassRow]:

@@ -108,7 +108,9 @@ def read_followed(path: Path, key: PassKey, details: PassDetails, num_workers: i
     Raises:
         StorageError: it cannot be read, was damaged, or is of another pass or number of workers.
     """
-    with unreadable(path, "expected what a monitor has followed, found", "", (OSError, ValueError, TypeError)):
+    with unreadable(
+        path, "expected the edge-by-edge history of a monitor, found", "", (OSError, ValueError, TypeError)
+    ):
         line, _, data = read_bytes(path).partition(b"\n")
         header = parse_json(line)
         for misfit in misfits(header, _HEADER):

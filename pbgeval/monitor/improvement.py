@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pbgeval.errors import ConfigError
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, known_rank_metrics
-from pbgeval.monitor.records import PassKey, Values
+from pbgeval.monitor.records import Values
 
 CUTOFFS = (1, 3, 5, 10, 50)
 RELATIVE_DELTA = 0.002  # share of the best value below which an improvement does not count
 _HIGHER_IS_BETTER = {"query_auc": 1, "loss": -1}
 
 
+Compared: TypeAlias = tuple[int, int, frozenset[tuple[Any, int]]]  # edge path, chunk, and by bucket the edges
+
+
 class MeasuredPass(Protocol):
-    """A pass over the edges of a path, or of a chunk of it."""
+    """A pass, and what it must share with others to be compared with them."""
 
     @property
-    def key(self) -> PassKey: ...
-
-    @property
-    def edges(self) -> frozenset[tuple[Any, int]]:
-        """By bucket, what tells its held-out edges from others (`VisitRecord.edges`)."""
+    def compared(self) -> Compared: ...
 
 
 AnyPass = TypeVar("AnyPass", bound=MeasuredPass)
 
 
-def whole_passes(passes: Sequence[AnyPass]) -> list[AnyPass]:
-    """Leave out passes that measured only some of the buckets that another pass over the same edges measured."""
-    measured = {(of.key.edge_path, of.key.edge_chunk, of.edges) for of in passes}
-    return [
-        of
-        for of in passes
-        if not any(
-            (path, chunk) == (of.key.edge_path, of.key.edge_chunk) and of.edges < edges
-            for path, chunk, edges in measured
-        )
-    ]
+def comparable(passes: Sequence[AnyPass]) -> list[AnyPass]:
+    """Return the passes that can be compared with the last whole one, this one included.
+
+    A pass is not whole if another one over the same path and chunk measured the same edges and further buckets.
+    """
+    measured = {of.compared for of in passes}
+    parts = {a for a in measured for b in measured if a[:2] == b[:2] and a[2] < b[2]}
+    last = next((of.compared for of in reversed(passes) if of.compared not in parts), None)
+    return [of for of in passes if of.compared == last]
 
 
 def last_improvement(

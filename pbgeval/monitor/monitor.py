@@ -34,7 +34,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError, StorageError, raise_first
 from pbgeval.monitor.followed import Followed, Where, followed_file, read_followed, write_followed
 from pbgeval.monitor.gap_test import BucketVisit, GapTest
-from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, best_pass, last_improvement, whole_passes
+from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, Compared, best_pass, comparable, last_improvement
 from pbgeval.monitor.measure import HeldOut, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, PassSums
 from pbgeval.monitor.records import (
@@ -78,7 +78,7 @@ class PastPass:
     edges: frozenset[tuple[int, int]] = frozenset()  # by bucket, what tells them from others (`VisitRecord.edges`)
 
     @property
-    def compared(self) -> object:
+    def compared(self) -> Compared:
         """What is the same of passes whose figures can be compared: edge path, chunk and held-out edges."""
         return self.key.edge_path, self.key.edge_chunk, self.edges
 
@@ -348,7 +348,7 @@ class Monitor:
             (when not in ("before", "after"), f"should_stop: expected when = before or after, got {when!r}"),
             (patience < 1, f"should_stop: expected patience >= 1, got {patience}"),
         )
-        figures = [past.figures(when) for past in self._of_same_edges]
+        figures = [past.figures(when) for past in comparable(self._past)]
         best = best_pass(figures, metric, self.headline.value, relative_delta)
         return len(figures) - (-1 if best is None else best) - 1 >= patience
 
@@ -358,15 +358,9 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or an argument out of range.
         """
-        passes = self._of_same_edges
+        passes = comparable(self._past)
         best = best_pass([past.figures("after") for past in passes], metric, self.headline.value, relative_delta)
         return None if best is None else passes[best].key.epoch
-
-    @property
-    def _of_same_edges(self) -> list[PastPass]:
-        """The passes that can be compared with the last whole one, this one included."""
-        whole = whole_passes(self._past)
-        return [past for past in whole if past.compared == whole[-1].compared]
 
     def _finish(self, visit: Visit) -> None:
         """Record a visit and add it to its pass."""
@@ -416,7 +410,7 @@ class Monitor:
         num_diverged = int(sums.buckets[:, 1].sum())
         now = PastPass(key, PassDetails(num_diverged=num_diverged, **figures), visits, sums.edges())
         self._past.append(now)
-        compared = self._of_same_edges
+        compared = comparable(self._past)
         best_mrr, best_pass = self._best(compared)
         is_whole = any(past is now for past in compared)
         is_fall_known = (
@@ -446,7 +440,9 @@ class Monitor:
             if not is_whole:
                 visited = plural(len(now.edges), "bucket")
                 self._warn_once(
-                    "part", f"epoch {key.epoch} has visited {visited}, others more: it is not compared with them"
+                    "part",
+                    f"epoch {key.epoch} visited only {visited}, fewer than other epochs, "
+                    "so it is not compared with them",
                 )
             if judgement.verdict == "bucket_overfitting":
                 self._warn_once(
@@ -465,7 +461,7 @@ class Monitor:
         try:
             write_followed(self._followed_file, key, details, self.num_workers, self._followed)
         except OutputError as error:
-            self._warn_once("followed", f"{error}; a run that goes on will follow single edges anew")
+            self._warn_once("followed", f"{error}; a resumed run will start its edge-by-edge comparison over")
 
     def _best(self, passes: Sequence[PastPass]) -> tuple[float | None, int | None]:
         """Return the mean reciprocal rank after the pass to keep so far of some, and its epoch."""
@@ -545,7 +541,7 @@ class Monitor:
             try:
                 self._followed = read_followed(file, self._past[-1].key, self._past[-1].details, self.num_workers)
             except StorageError as error:
-                self._warn(f"{error}; single edges are followed from now on only")
+                self._warn(f"{error}; the edge-by-edge comparison starts over")
 
     def _check_settings(self, folder: Path, history: History) -> None:
         """Refuse records that were made with other settings; those of an earlier version do not tell."""

@@ -94,7 +94,7 @@ def _about_training_edges(curves: Curves) -> list[str]:
             are = "is" if curves.num_buckets == 1 else "are"
             why = f"{plural(curves.num_buckets, 'bucket')} {are} too few to test such a fall"
             if curves.metric == "mrr":
-                why += f", and single edges were not followed since {epoch}"
+                why += f", and edges were not compared one by one since {epoch}"
         found = f"{what} {why}: since {epoch}, {changes}."
     elif doubt:
         found = f"Since {epoch}, neither training edges nor held-out edges improved: {changes}."

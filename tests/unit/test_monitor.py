@@ -143,10 +143,13 @@ def test_a_run_that_goes_on_finds_the_same_as_one_without_a_break(tmp_path: Path
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda data: data[:-4], "expected what a monitor has followed, found: "),
-        (lambda data: b"{}\n", "expected what a monitor has followed, found: expected pass, found nothing"),
+        (lambda data: data[:-4], "expected the edge-by-edge history of a monitor, found: "),
+        (lambda data: b"{}\n", "expected the edge-by-edge history of a monitor, found: expected pass, found nothing"),
         (lambda data: data.replace(b'"num_teeth": 2', b'"num_teeth": 0'), "found: arrays of "),
-        (lambda data: data.replace(b'"place": [0', b'"place": [0, 0'), "expected what a monitor has followed"),
+        (
+            lambda data: data.replace(b'"place": [0', b'"place": [0, 0'),
+            "expected the edge-by-edge history of a monitor",
+        ),
         (lambda data: data.replace(b'"pass": [2', b'"pass": [1'), "found: that of another epoch or number of workers"),
         (lambda data: data.replace(b'"figures": "', b'"figures": "0'), "found: that of another epoch"),
         (lambda data: data.replace(b'"num_workers": 1', b'"num_workers": 2'), "found: that of another epoch"),
@@ -380,7 +383,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
     assert summary.details.num_buckets == 4
     of_records, of_followed = warnings
     assert "No space left on device; training goes on without records" in of_records
-    assert "No space left on device; a run that goes on will follow single edges anew" in of_followed
+    assert "No space left on device; a resumed run will start its edge-by-edge comparison over" in of_followed
 
 
 def test_the_result_of_a_pass_prints_as_a_line(tmp_path: Path) -> None:
@@ -555,7 +558,7 @@ def test_an_epoch_that_visits_only_some_buckets_is_not_the_one_to_keep(tmp_path:
         assert (part.details.best_pass, part.details.fall) == (kept, None)
 
     (warning,) = warnings
-    assert warning == "epoch 3 has visited 2 buckets, others more: it is not compared with them"
+    assert warning == "epoch 3 visited only 2 buckets, fewer than other epochs, so it is not compared with them"
     assert (monitor.best_epoch(), monitor.should_stop(patience=3 - kept)) == (kept, False)
     curves = read_curves(tmp_path, "mrr", pytest.fail)
     assert (curves.best.key.epoch, curves.last.key.epoch) == (kept, 2)

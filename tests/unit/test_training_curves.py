@@ -258,7 +258,7 @@ def test_a_fall_of_the_same_edges_in_one_bucket_is_overfitting() -> None:
     assert "Stop, and use the model of epoch 5." in verdicts_of(curves)[1]
     unpaired = evolve(curves, passes=tuple(evolve(row, paired_fall=None) for row in curves.passes))
     assert (
-        "1 bucket is too few to test such a fall, and single edges were not followed since epoch 5"
+        "1 bucket is too few to test such a fall, and edges were not compared one by one since epoch 5"
         in verdicts_of(unpaired)[1]
     )
     by_hits = evolve(unpaired, metric="r10")
@@ -326,8 +326,8 @@ FAR_BETTER = "The model fits its training edges far better: MRR is {:.4f} on the
         ),
         (
             [(0.0861, 0.8145), (0.0839, 0.8242)],
-            "Held-out edges got worse, but 2 buckets are too few to test such a fall, and single edges were not "
-            "followed since epoch 0: since epoch 0, MRR of "
+            "Held-out edges got worse, but 2 buckets are too few to test such a fall, and edges were not compared "
+            "one by one since epoch 0: since epoch 0, MRR of "
             "training edges went from 0.8145 to 0.8242 and that of held-out edges from 0.0861 to 0.0839.",
         ),
         ([(0.0861, 0.8145), (0.0861, 0.8242)], "Held-out edges are as good as after epoch 0."),
@@ -457,7 +457,7 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
     ranks = passes((9.0, 5.0), (7.5, 4.0), (8.0, 3.0), metric="pos_rank")
 
     too_few = "2 buckets are too few to test such a fall"
-    unfollowed = [of.format(f"{too_few}, and single edges were not followed since epoch 1") for of in told]
+    unfollowed = [of.format(f"{too_few}, and edges were not compared one by one since epoch 1") for of in told]
     assert verdicts_of(found) == unfollowed
     for fell_from, expected in ((1, [of.format("chance may explain it") for of in told]), (0, unfollowed)):
         last = evolve(found.last, paired_fall=Change(0.0109, 0.01, 99), fell_from=fell_from)
