@@ -36,14 +36,15 @@ ENDINGS = (_EndedError, KeyboardInterrupt)  # what signals raise
 
 @define(eq=False)
 class _RaisingHandler:
-    """A handler that raises each signal, and remembers those that have not ended anything yet."""
+    """A handler that raises signals, and remembers those that have not ended anything yet."""
 
+    only_first: bool = False  # a later one is not raised
     received: list[int] = field(factory=list, init=False)  # numbers of signals
     is_held: bool = field(default=False, init=False)  # they wait
 
     def __call__(self, number: int, _: FrameType | None) -> None:
         self.received.append(number)
-        if not self.is_held:
+        if not self.is_held and (len(self.received) == 1 or not self.only_first):
             self.raise_first()
 
     def raise_first(self) -> None:
@@ -102,11 +103,15 @@ def held_signals() -> Iterator[None]:
 
 @contextmanager
 def raised_signals() -> Iterator[None]:
-    """Let signals to end raise one of `ENDINGS` inside; afterwards let them do what they would have done without."""
+    """Let the first signal to end raise one of `ENDINGS` inside; afterwards let it do what it would have done without.
+
+    A worker that a terminal has interrupted is ended by its launcher, too: on its way out, Python would drop a second
+    exception with a traceback.
+    """
     if _RaisingHandler.in_force() is not None:
         yield
         return
-    handler = _RaisingHandler()
+    handler = _RaisingHandler(only_first=True)
     try:
         with _handled_by(handler, handler):
             yield

@@ -188,6 +188,7 @@ def test_a_launcher_that_is_ended(
 
     assert (found, len(workers)) == (status, num_workers if num_workers > 1 else 0)
     ends = [line.format(number.name) for line in lines]
+    assert len(said) == len(ends), said
     assert [line[-len(end) :] for line, end in zip(said, ends, strict=True)] == ends
     assert_ended(workers)
     assert not metrics_of(tmp_path / "output")["complete"]
