@@ -26,6 +26,7 @@ _NEEDED = {  # columns that readers rely on
     "buckets.csv": ("edge_path", "lhs_partition", "rhs_partition", "num_edges"),
     "rank_histogram.csv": ("side", "rank_type", "lower_edge", "upper_edge", "count"),
     **{BREAKDOWN_FILES[name]: columns[:1] for name, columns in GROUP_COLUMNS.items()},
+    BREAKDOWN_FILES["relation"]: ("relation", "relation_id"),
 }
 
 

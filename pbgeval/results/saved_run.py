@@ -287,14 +287,8 @@ class SavedRun:
         Raises:
             OutputError: relations.csv is there and is not as it was written.
         """
-        path = self.folder / BREAKDOWN_FILES["relation"]
-        try:
-            names = {int(row["relation_id"]): row["relation"] for row in read_csv(path)}
-        except (OutputError, KeyError, ValueError) as error:
-            raise OutputError(
-                f"{path}: expected a table with columns relation and relation_id, got: {error!r}; evaluate again, or"
-                " remove the file: relations are then called by their ids"
-            ) from error
+        rows = read_csv(self.folder / BREAKDOWN_FILES["relation"])
+        names = {row["relation_id"]: row["relation"] for row in rows}
         return [names.get(relation, str(relation)) for relation in range(num_relations)]
 
 

@@ -332,7 +332,7 @@ def test_relations_without_a_row_in_relations_csv_are_called_by_their_ids(tmp_pa
         (row["relation"], row["relation_id"], row["lhs_type"], row["rhs_type"]) for row in rows
     ]
     (case.output / "relations.csv").write_text("relation,id\na,b\n")
-    with pytest.raises(OutputError, match="columns relation and relation_id"):
+    with pytest.raises(OutputError, match=r"as an evaluation writes it, got: no column relation_id; evaluate"):
         case.report.recompute(edge_paths=case.config.edge_paths, breakdowns=["relation"])
 
 
