@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 from attrs import frozen
 from torch import Tensor
 
 import pbgeval
 from pbgeval.config.explain import explained_keys
+from pbgeval.monitor.followed import Followed, followed_file, write_followed
 from pbgeval.monitor.records import PassDetails, PassKey, PassRecord, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
 from pbgeval.results.output import JOURNAL, LINES, METRICS, PAGES, SCRATCH, SUMMARY, UNIT_LOG
@@ -253,3 +255,13 @@ def test_records_of_training_have_the_declared_keys() -> None:
 
     assert_declared(FILES["Monitor: training_stats.json, a visit"], [visit.to_json()])
     assert_declared(FILES["Monitor: training_stats.json, a pass"], [summary.to_json()])
+
+
+def test_what_a_monitor_follows_has_the_declared_keys(tmp_path: Path) -> None:
+    ranks_E = np.ones(3, np.int64)
+    followed = Followed.then(None, 0, 7, ranks_E, ranks_E)
+    file = followed_file(tmp_path, 2)
+    write_followed(file, PassKey(0), PassDetails(), 3, {(0, 0, Bucket(0, 1)): followed})
+
+    assert file.name == "followed.2.bin"
+    assert_declared(FILES["Monitor: followed.<n>.bin"], [json.loads(file.read_bytes().partition(b"\n")[0])])
