@@ -118,7 +118,7 @@ def _sides(document: Mapping[str, Any]) -> Iterator[str]:
         mrr[side], variance = value, variance + error**2
     easy, hard = sorted(mrr, key=lambda side: -mrr[side])
     if mrr[easy] - mrr[hard] > ERRORS_APART * sqrt(variance):
-        yield f"{easy}s are easier than {hard}s ({mrr[easy]:.3g} and {mrr[hard]:.3g})"
+        yield f"{easy}s are easier than {hard}s ({mrr[easy]:#.3g} and {mrr[hard]:#.3g})"
 
 
 def doubts_of(document: Mapping[str, Any]) -> Iterator[str]:

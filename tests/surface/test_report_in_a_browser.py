@@ -243,6 +243,7 @@ def test_on_a_phone_the_names_stay_in_view_and_pictures_are_as_wide_as_the_page(
     heads = table.locator("thead th:visible").all_text_contents()
     assert heads == ["relation", "queries", "MRR", "hits@10"], "the others follow when they are asked for"
     assert table.evaluate("table => table.parentElement.scrollWidth - table.parentElement.clientWidth") == 0
+    assert table.evaluate("table => table.offsetWidth / table.parentElement.clientWidth") == 1, "no room is unused"
     page.locator(f".scroll:has(#{RELATIONS}) ~ .more-columns").click()
     name = table.locator("tbody th").first
     before = name.bounding_box()

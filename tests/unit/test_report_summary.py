@@ -43,6 +43,10 @@ SAMPLE = {"unit": "edge", "num_units": 2123, "population": 9000}
     [
         ({}, HEADLINE + SIDES),
         ({"standard_errors": {f"both.{MRR}": 0.00714, f"head.{MRR}": 0.04, f"tail.{MRR}": 0.03}}, HEADLINE),
+        (
+            {"metrics": {f"both.{MRR}": 0.16379, f"head.{MRR}": 0.18892, f"tail.{MRR}": 0.06999}},
+            f"{HEADLINE}; heads are easier than tails (0.189 and 0.0700)",
+        ),
         ({"standard_errors": {}}, "Filtered MRR 0.1638 on 2,123 edges"),
         ({"metrics": {f"both.{MRR}": 0.16379}}, HEADLINE),
         ({"metrics": {"both.realistic.hits_at_3": 0.25}}, "Filtered hits@3 0.2500 on 2,123 edges"),
