@@ -410,14 +410,25 @@ def probability(p: float | None) -> str:
     return f"< {MIN_P:.4f}" if p < MIN_P else f"{p:.4f}"
 
 
+def conditions_in_csv(found: Any) -> dict[str, str]:  # noqa: ANN401 (a comparison of two or of many runs)
+    """Return what every row of the CSV of a comparison says of its figures."""
+    return {name: getattr(found, name) for name in ("side", "filter", "rank_type", "unit", "clusters")}
+
+
 def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """Return a row per metric, and one per relation and metric."""
+    folders = comparison.a, comparison.b
+    runs = {
+        f"run_{letter.lower()}": folder if name == letter else name
+        for letter, name, folder in zip("AB", comparison.names, folders, strict=True)
+    }
+    conditions = runs | conditions_in_csv(comparison)
     parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [
         ("", "", comparison),
         *((of.relation, of.relation_id, of) for of in comparison.relations),
     ]
     return (
-        {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries, **asdict(of)}
+        {**conditions, "relation": relation, "relation_id": relation_id, "num_queries": part.num_queries, **asdict(of)}
         for relation, relation_id, part in parts
         for of in part.differences
     )

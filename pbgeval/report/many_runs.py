@@ -10,7 +10,15 @@ from attrs import asdict, frozen
 from pbgeval.metrics.names import UnknownMetricError, split
 from pbgeval.metrics.paired import Difference
 from pbgeval.report.charts import Chart
-from pbgeval.report.comparison import cells_of, decimals_of_table, joined, lead_of, probability, usual_decimals
+from pbgeval.report.comparison import (
+    cells_of,
+    conditions_in_csv,
+    decimals_of_table,
+    joined,
+    lead_of,
+    probability,
+    usual_decimals,
+)
 from pbgeval.report.comparison_charts import Member, critical_difference_chart, letters_of
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, rounded, short_title
 from pbgeval.report.run_overlap import PERSISTENCE, Overlap
@@ -353,6 +361,7 @@ def _csv_rows(found: ManyRuns) -> Iterator[dict[str, Any]]:
             yield {
                 "run_a": pair.a,
                 "run_b": pair.b,
+                **conditions_in_csv(found),
                 "num_queries": found.num_queries,
                 **asdict(of.difference),
                 "p_edges": of.p_edges,

@@ -428,6 +428,10 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     of_csv = list(csv.DictReader(io.StringIO(texts["csv"].out)))
     assert len(found.differences) * (1 + len(found.relations)) == len(of_csv)
     assert str(found["mrr"].p_value) == of_csv[1]["p_value"]
+    told = ("run_a", "run_b", "side", "filter", "rank_type", "unit", "clusters")
+    assert {tuple(row[name] for name in told) for row in of_csv} == {
+        ("a", "b", "both", "raw", "realistic", "edge", "key")
+    }
     of_column = [of.standard_error for of in found.differences if of.metric != "mean_rank" and of.standard_error]
     decimals = max(4, 1 + max(map(decimals_of, of_column)))
     value = f"{found['mrr'].difference:+.{decimals}f}".replace("-", "−")

@@ -169,6 +169,8 @@ def test_every_format_has_the_figures(results: Path, groups: ManyRuns, tmp_path:
     )
     rows = list(csv.DictReader(io.StringIO(texts["csv"])))
     assert len(rows) == len(groups.pairs) * len(groups.groups[0].figures)
+    assert {row["clusters"] for row in rows} == {groups.clusters}
+    assert {(row["side"], row["filter"]) for row in rows} == {(groups.side, groups.filter)}
     assert float(rows[1]["p_holm"]) == groups.pairs[0].differences[1].difference.p_holm
     of_markdown = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(texts["md"])]
     assert of_markdown == rows_of_latex(texts["latex"])
