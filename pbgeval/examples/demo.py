@@ -1,7 +1,7 @@
 """The demo graph that comes with the package -> a folder with the graph, a trained model and configs that evaluate it.
 
 FOLDER/train.tsv.gz, test.tsv.gz, types.tsv    the files as they come with the package
-FOLDER/eval.py, torchbiggraph.py               configs, whose paths are relative to the folder
+FOLDER/eval.py, pbg_config.py                  configs, whose paths are relative to the folder
 FOLDER/entity, train, test                     the graph, as `kgeval-dist import-graph` writes it
 FOLDER/checkpoint, monitor                     the model, and the records of its training
 """

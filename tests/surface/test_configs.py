@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.kit.commands import metrics_of, run_main
+from tests.kit.commands import REPOSITORY, metrics_of, run_main
 from tests.kit.projects import write_demo
 
 
@@ -17,13 +18,21 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "demo"
 
 
+def test_no_config_of_the_demo_hides_a_package() -> None:
+    # Python looks in the folder of a program first, and its processes in that of PyTorch-BigGraph's config file.
+    configs = {path.stem for path in (REPOSITORY / "pbgeval" / "examples" / "demo_graph").glob("*.py")}
+
+    assert configs == {"eval", "pbg_config"}
+    assert not configs & {"pbgeval", "torch", "torchbiggraph", *sys.stdlib_module_names}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "setting"),
     [
         ("eval.py", "sample_edges=100"),
-        ("torchbiggraph.py", "sample_edges=100"),
-        ("torchbiggraph.py", "pbg_semantics=True"),
+        ("pbg_config.py", "sample_edges=100"),
+        ("pbg_config.py", "pbg_semantics=True"),
     ],
 )
 def test_an_example_config_runs(config: str, setting: str, demo: Path, tmp_path: Path) -> None:
