@@ -14,8 +14,9 @@ from pbgeval import evaluate, load_config
 from pbgeval.notation import Side
 from pbgeval.scoring import block_sizes, distances
 from pbgeval.scoring.blas import find_sgemm
-from pbgeval.worker import known
+from pbgeval.worker import known, sweep
 from tests.kit.case import TinyCase
+from tests.kit.commands import unit_log
 
 NUM_ENTITIES = 300
 MOST_NUMBERS = 1 << 12  # of a block, in what follows
@@ -90,3 +91,22 @@ def test_a_product_of_a_compiled_loop_takes_one_thread_and_gives_the_others_back
         assert gemm._set_threads(1) == 1
 
     assert gemm._set_threads(before) == 3
+
+
+@pytest.mark.parametrize(("cells", "num_ranges"), [(1 << 29, 1), (600 * 100, 3), (1, 5)])
+def test_a_range_of_candidates_takes_so_many_cells_at_most(
+    cells: int, num_ranges: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that little is repeated after an interruption: 300 edges, 600 queries."""
+    monkeypatch.setattr(sweep, "CELLS_PER_RANGE", cells)
+    monkeypatch.setattr(sweep, "LEAST_ROWS", 70)
+    sizes = {"partition_sizes": (NUM_ENTITIES,), "edges_per_bucket": NUM_ENTITIES}
+    TinyCase.write(tmp_path, **sizes, candidates="all", dynamic=True, filter_paths=["edges"])
+    config = load_config(tmp_path / "eval.py")
+
+    report = evaluate(config, output=tmp_path / "output", workers=1, device="cpu")
+    monkeypatch.setattr(sweep, "CELLS_PER_RANGE", 1 << 40)
+
+    events = [line["event"] for line in unit_log(tmp_path / "output")]
+    assert events.count("finish") == num_ranges
+    assert report.document == evaluate(config, output=tmp_path / "whole", workers=1, device="cpu").document
