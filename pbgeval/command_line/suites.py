@@ -36,6 +36,7 @@ def suite(
     """
     from pbgeval.cluster.environment import check_workers
     from pbgeval.report.console import ConsoleObserver
+    from pbgeval.report.page import WARNINGS
     from pbgeval.suite import Suite
 
     check_workers("--workers", workers)
@@ -49,6 +50,8 @@ def suite(
     )
     if not quiet:
         show(results.table())
+        if warnings := results.warnings:
+            print(f"{WARNINGS}:", *(printable(f"- {warning}") for warning in warnings), sep="\n")
     paths = results.write(found.output)
     if not quiet:
         print(printable(f"{found.output}: {', '.join(path.name for path in paths)}"))

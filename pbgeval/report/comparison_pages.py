@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from attrs import evolve
 
@@ -21,7 +20,7 @@ from pbgeval.report.comparison_charts import difference_chart
 from pbgeval.report.conditions import tags_of, warnings_of_runs
 from pbgeval.report.figures import name_of, short_title
 from pbgeval.report.many_runs import ManyRuns, diagram_of, many_tables, many_tiles, sentence_of_many
-from pbgeval.report.page import WARNINGS, Notice, Page, Section
+from pbgeval.report.page import Page, Section, warnings_section
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, clipped, without
 from pbgeval.storage.text import plural
@@ -53,7 +52,7 @@ def comparison_page(comparison: Comparison) -> Page:
     )
     shown: list[DataTable | Chart] = [evolve(whole, wide=("A", "B"))]
     sections = [
-        _warnings_section([("A", a.document), ("B", b.document)]),
+        warnings_section(warnings_of_runs([("A", a.document), ("B", b.document)])),
         Section("differences", "Differences between the runs", shown, layout="roomy"),
     ]
     for table in by_relation:
@@ -71,12 +70,6 @@ def comparison_page(comparison: Comparison) -> Page:
     sections.append(_provenance(("run", "folder", "model", "conditions"), rows))
     page = Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
     return evolve(page, lead=sentence_of_two(comparison, names))
-
-
-def _warnings_section(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
-    """Return the warnings of runs, given with their names; without any, nothing is shown."""
-    warnings = warnings_of_runs(runs)
-    return Section("warnings", WARNINGS, [Notice(warnings)] if warnings else (), layout="wide")
 
 
 def _names(*reports: Report) -> list[str]:
@@ -115,7 +108,7 @@ def many_runs_page(found: ManyRuns) -> Page:
     by_anchor = {table.anchor: table for table in others}
     pairs = [evolve(by_anchor["pairs"], wide=("95% interval", "p", "p, edges", "p, seeds"))] if found.pairs else []
     sections = [
-        _warnings_section([(folder, Report.read(folder).document) for _, folder, _ in rows]),
+        warnings_section(warnings_of_runs((folder, Report.read(folder).document) for _, folder, _ in rows)),
         Section("metrics", "All metrics", shown, layout="roomy"),
         *(Section("differences", table.title, [table], sortable=True, layout="wide") for table in pairs),
         Section("certainty", "How certain and how alike", [by_anchor["spread"], by_anchor["overlap"]], sortable=True),

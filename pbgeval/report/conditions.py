@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pbgeval.metrics.student import LEVEL
@@ -75,9 +75,13 @@ def num_trained_on(document: Mapping[str, Any]) -> int:
 
 
 def warnings_of_runs(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Return the warnings of some results, given with their names: each once, after the runs that it holds for."""
-    named = list(runs)
-    names_of = grouped((warning, name) for name, document in named for warning in warnings_of(document))
+    """Return the warnings of some results, given with their names, as `joint_warnings` does."""
+    return joint_warnings([(name, warnings_of(document)) for name, document in runs])
+
+
+def joint_warnings(named: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return each warning of some runs, given by name, once, after the runs that it holds for."""
+    names_of = grouped((warning, name) for name, warnings in named for warning in warnings)
     everyone = "both runs" if len(named) == 2 else "all runs"
     return [
         f"{everyone if len(names) == len(named) else ', '.join(names)}: {warning}"

@@ -56,6 +56,7 @@ from pbgeval.report.tables import (
     clipped,
     escape_markdown,
     in_latex,
+    latex_warnings,
     to_markdown,
     without,
 )
@@ -251,6 +252,11 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     )
 
 
+def warnings_section(warnings: Sequence[str]) -> Section:
+    """Return a section of warnings; without any, nothing is shown."""
+    return Section("warnings", WARNINGS, [Notice(warnings)] if warnings else (), layout="wide")
+
+
 def _visits(curves: Curves) -> Section:
     table = passes_of(curves)
     of_training = (
@@ -292,7 +298,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     candidates = _with_rows(diagnostics_of(document)) if document["complete"] else []
     candidates = [evolve(of, note=f"{of.note} {ties}".strip()) for of in candidates]
     sections = [
-        Section("warnings", WARNINGS, [Notice(warnings)] if warnings else (), layout="wide"),
+        warnings_section(warnings),
         Section(
             "headline",
             f"Metrics, {headline} ranks",
@@ -382,7 +388,7 @@ def markdown(source: Source) -> str:
 
 def latex(source: Source) -> str:
     r"""Return tables in LaTeX, for a document with \usepackage{booktabs}."""
-    parts = [NEEDS_BOOKTABS, *(f"% warning: {warning}" for warning in source.warnings)]
+    parts = [NEEDS_BOOKTABS, *latex_warnings(source.warnings)]
     for table in tables_of(source):
         parts.append(in_latex(table, f"{table.title}. {capital(source.title)}. {table.note}".rstrip()))
     return "\n".join(parts)

@@ -12,9 +12,11 @@ from attrs import asdict, frozen
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.names import SCORE_METRICS, UnknownMetricError, resolve
 from pbgeval.metrics.registry import find_metric
+from pbgeval.report.conditions import joint_warnings, warnings_of
 from pbgeval.report.figures import UNDEFINED, Tile, number, short_title
-from pbgeval.report.page import Page, Section
-from pbgeval.report.tables import NEEDS_BOOKTABS, DataTable, one_line, to_latex
+from pbgeval.report.page import Page, Section, warnings_section
+from pbgeval.report.summary import NO_BETTER, chance_told
+from pbgeval.report.tables import NEEDS_BOOKTABS, DataTable, latex_warnings, one_line, to_latex
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.text import json_text, listed, plural
@@ -22,6 +24,7 @@ from pbgeval.storage.writing import write_atomically
 
 AVERAGE = "average"
 FILES = ("suite.json", "suite.csv", "suite.tex", "suite.html")
+AT_CHANCE = "*"  # behind a figure
 
 
 @frozen
@@ -35,6 +38,7 @@ class SuiteRow:
     headline: str  # rank type
     num_edges: int  # evaluated
     metrics: Mapping[str, float | None]  # by key of metrics.json
+    warnings: tuple[str, ...] = ()  # what to know before the figures are quoted
 
     @classmethod
     def from_report(cls, graph: str, model: str, report: Result, metrics: Sequence[str]) -> SuiteRow:
@@ -57,7 +61,17 @@ class SuiteRow:
             document["headline"],
             document["num_edges"],
             {key: found[key] for key in keys},
+            tuple(filter(None, [chance_told(document), *warnings_of(document)])),
         )
+
+    @property
+    def is_at_chance(self) -> bool:
+        """Whether the model is no better than chance on this graph."""
+        return any(warning.startswith(NO_BETTER) for warning in self.warnings)
+
+    def cell(self, key: str) -> str:
+        """Return a figure as tables show it, with a mark where the model is no better than chance."""
+        return _cell(key, self.metrics[key]) + AT_CHANCE * self.is_at_chance
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, ready for JSON."""
@@ -100,7 +114,7 @@ class SuiteResults:
             (
                 graph,
                 f"{by_name[graph, self.models[0]].num_edges:,}",
-                *(_cell(key, by_name[graph, model].metrics[key]) for model, key in columns),
+                *(by_name[graph, model].cell(key) for model, key in columns),
             )
             for graph in self.graphs
         ]
@@ -109,9 +123,18 @@ class SuiteResults:
             f"{plural(len(self.models), 'model')} on {plural(len(self.graphs), 'graph')}",
             ("graph", "edges", *(f"{model}, {short_title(key)}" for model, key in columns)),
             [*rows, average],
-            f"{self._conditions()}. Every graph has the same weight in the average.",
+            " ".join([f"{self._conditions()}. Every graph has the same weight in the average.", *self._marks()]),
             "suite",
         )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before the figures are quoted, each after the models and graphs that it holds for."""
+        return joint_warnings([(f"{row.model} on {row.graph}", row.warnings) for row in self.rows])
+
+    def _marks(self) -> list[str]:
+        """Return what the mark behind a figure means, where there is one."""
+        return [f"{AT_CHANCE} {NO_BETTER}."] if any(row.is_at_chance for row in self.rows) else []
 
     def _conditions(self) -> str:
         filters = {"filtered": "Filtered", "raw": "Unfiltered"}
@@ -147,7 +170,8 @@ class SuiteResults:
             [self._conditions()],
             tiles,
             [
-                Section("results", "All results", [self._table_of(key) for key in self.metrics], layout="columns"),
+                warnings_section(self.warnings),
+                Section("results", "All results", [*map(self._table_of, self.metrics), *self._marks()]),
                 Section("origin", "Provenance", [origin], sortable=True, layout="wide"),
             ],
             lead=self.sentence(),
@@ -155,8 +179,8 @@ class SuiteResults:
 
     def _table_of(self, key: str) -> DataTable:
         """Return a metric alone: a row for each graph, a column for each model."""
-        by_name = {(row.graph, row.model): row.metrics[key] for row in self.rows}
-        rows = [(graph, *(_cell(key, by_name[graph, model]) for model in self.models)) for graph in self.graphs]
+        by_name = {(row.graph, row.model): row.cell(key) for row in self.rows}
+        rows = [(graph, *(by_name[graph, model] for model in self.models)) for graph in self.graphs]
         average = (AVERAGE, *(_cell(key, self.average(model, key)) for model in self.models))
         title, better = short_title(key), " (lower is better)" if _direction(key) < 0 else ""
         anchor = f"results-{self.metrics.index(key)}"
@@ -182,14 +206,21 @@ class SuiteResults:
         """
         rows = [{**row.to_dict(), **row.metrics} for row in self.rows]
         for row in rows:
-            del row["metrics"]
+            del row["metrics"], row["warnings"]
         document, table, latex, page = paths = [output / name for name in FILES]
         write_atomically(document, json_text(self.to_dict()))
         write_atomically(table, to_csv(rows))
         shown = self.table()
         write_atomically(
             latex,
-            f"% {one_line(shown.title)}. {one_line(shown.note)}\n{NEEDS_BOOKTABS}\n{to_latex(shown)}\n",
+            "\n".join(
+                [
+                    f"% {one_line(shown.title)}. {one_line(shown.note)}",
+                    NEEDS_BOOKTABS,
+                    *latex_warnings(self.warnings),
+                    f"{to_latex(shown)}\n",
+                ]
+            ),
         )
         write_atomically(page, self.page().render())
         return paths

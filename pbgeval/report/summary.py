@@ -11,6 +11,7 @@ from pbgeval.report.figures import headline_rows, number, with_error
 from pbgeval.results.result import errors_of, errors_over_draws
 
 ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ, or a figure from chance
+NO_BETTER = "no better than chance"
 NEAR_CHANCE = 0.1  # of the way from chance to perfect: what is surely below is no better than chance
 CHANCE = {  # figures that tell: (name, value of scores that say nothing); the first that a result has decides
     "both.realistic.adjusted_mean_rank_index": ("AMRI", 0.0),
@@ -86,7 +87,7 @@ def chance_told(document: Mapping[str, Any]) -> str:
         return ""
     figure = f"{name} {with_error(value, error) if error else number(found, value)}"
     if value + reach <= chance + NEAR_CHANCE * (1.0 - chance):
-        return f"no better than chance ({figure})"
+        return f"{NO_BETTER} ({figure})"
     return f"too few edges to tell from chance ({figure})"
 
 

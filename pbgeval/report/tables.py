@@ -269,6 +269,11 @@ def in_latex(table: DataTable, caption: str) -> str:
     return "\n".join([*lines, to_latex(table), "\\end{table}\n"])
 
 
+def latex_warnings(warnings: Iterable[str]) -> list[str]:
+    """Return warnings as comments."""
+    return [f"% warning: {one_line(warning)}" for warning in warnings]
+
+
 def all_in_markdown(tables: Iterable[DataTable]) -> str:
     """Return tables with all that is told above and below them."""
     parts = [

@@ -19,6 +19,8 @@ from torch import Tensor
 from pbgeval import Report, edge_scorer, evaluate_triples
 from pbgeval.errors import ConfigError, EvalError
 from pbgeval.examples.files import DEMO_GRAPH
+from pbgeval.report.conditions import warnings_of
+from pbgeval.report.summary import chance_told
 from pbgeval.suite import Suite, SuiteGraph
 from tests.clusters import wait_until
 from tests.kit.commands import COMMAND, lacking, run_command, run_main, run_program
@@ -107,6 +109,37 @@ def test_the_table_has_every_figure_and_the_average_over_graphs(finished: Path) 
     page = (output / "suite.html").read_text(encoding="utf-8")
     assert not lacking(page, "3 models on 3 graphs", "distance", "mean rank (lower is better)", "average", *GRAPHS)
     assert "has the best average MRR" in page
+
+
+def test_warnings_of_every_result_stand_before_the_figures_and_chance_is_marked(finished: Path) -> None:
+    output = finished / "results" / "many"
+    document = json.loads((output / "suite.json").read_text(encoding="utf-8"))
+    page, latex = ((output / f"suite.{kind}").read_text(encoding="utf-8") for kind in ("html", "tex"))
+    again = run_main("suite", "many.yaml", "--workers", "1", cwd=finished)
+
+    assert page.index('id="warnings">Before you quote these figures') < page.index('id="results"')
+    assert not lacking(again.out, "Before you quote these figures:", "* no better than chance.")
+    warnings: dict[str, list[str]] = {}
+    marked = set()
+    for found in document["results"]:
+        report = Report.read(output / found["graph"] / found["model"])
+        name, told = f"{found['model']} on {found['graph']}", chance_told(report.document)
+        for warning in filter(None, [told, *warnings_of(report.document)]):
+            warnings.setdefault(warning, []).append(name)
+        if told.startswith("no better than chance"):
+            marked.add((found["graph"], f"{found['model']}, MRR"))
+    assert any("have exactly the score of the true entity" in warning for warning in warnings)
+    for warning, names in warnings.items():
+        line = f"{', '.join(names)}: {warning}"
+        assert f"<li>{line}." in page
+        assert f"\n% warning: {line}\n" in latex
+        assert f"\n- {line}\n" in again.out
+    head, *of_graphs = rows_of_latex(latex)
+    cells = {(row[0], name): cell for row in of_graphs for name, cell in zip(head[1:], row[1:], strict=True)}
+    assert {place for place, cell in cells.items() if place[1].endswith(", MRR") and cell.endswith("*")} == marked
+    assert len(marked) == 2
+    for graph, model in marked:
+        assert f"<td>{cells[graph, model]}" in page
 
 
 def finished_runs(results: Path) -> dict[Path, int]:
