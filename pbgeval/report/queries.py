@@ -29,7 +29,7 @@ from pbgeval.report.rendering import render
 from pbgeval.report.run_overlap import Overlap, RunOverlaps
 from pbgeval.report.tables import DataTable, clipped, to_terminal
 from pbgeval.results.result import Result
-from pbgeval.results.saved_queries import SavedQueries, SavedQuery
+from pbgeval.results.saved_queries import Candidate, SavedQueries, SavedQuery
 from pbgeval.stats.rank_types import RankType, doubled_rank
 from pbgeval.storage.text import plural
 
@@ -152,7 +152,10 @@ class QueryPage:
             hides_head = self.runs[0].side_Q[number] == 0
             query = f"?, {of_a.relation}, {of_a.tail}" if hides_head else f"{of_a.head}, {of_a.relation}, ?"
             ranks = [f"{doubled_Q[number] / 2:,.10g}" for doubled_Q in doubled]
-            best = [next((one.name for one in of.candidates if not one.is_known), "–") for of in (of_a, of_b)]
+            best = [
+                _best(of.candidates, is_tied=bool(run.tied_Q[number]))
+                for of, run in zip((of_a, of_b), self.runs, strict=True)
+            ]
             rows.append([clipped(cell) for cell in (query, of_a.head if hides_head else of_a.tail, *ranks, *best)])
         return DataTable(
             f"The {len(rows)} of {len(weight_Q):,} queries whose 1 / rank differs most",
@@ -308,6 +311,14 @@ def choose(weight_Q: np.ndarray, relation_Q: np.ndarray, limit: int, *, only_fir
         drawn = between[order[: quota - num_first - num_last]]
         chosen.append(np.concatenate((ranked[:num_first], drawn, ranked[len(ranked) - num_last :])))
     return np.sort(np.concatenate(chosen))
+
+
+def _best(candidates: Sequence[Candidate], *, is_tied: bool) -> str:
+    """Return the first candidate that can win, and whether that is the answer."""
+    first = next((one for one in candidates if not one.is_known), None)
+    if first is None:
+        return "–"
+    return first.name if not first.is_true else f"{first.name} (the answer{', tied' * is_tied})"
 
 
 def _note(chosen: np.ndarray, num_queries: int, num_runs: int) -> str:

@@ -173,11 +173,14 @@ def _winners(queries: SavedQueries, at: np.ndarray, side: int) -> Iterator[str]:
     """Yield which candidates come before the answer most often, of queries of a side."""
     lost = at[(queries.better_Q[at] > 0) & (queries.winner_Q[at] >= 0) & ~queries.is_own_Q[at]]
     winners, counts = np.unique(queries.winner_Q[lost], return_counts=True)
+    own = int(own_first(queries, at).sum())
     if not len(winners):
         return
     order = np.lexsort((winners, -counts))
     told = [f"{_name(queries.winners[winners[one]])} ({counts[one]:,})" for one in order[:MAX_WINNERS]]
     start = f"In {len(lost):,} of {len(at):,} {SIDES[side]} queries another entity comes first"
+    if own:
+        start += f" (and in {own:,} the one that the query names)"
     if counts[order[0]] > 1:
         yield f"{start}, most often {', '.join(told)}."
     else:

@@ -12,7 +12,7 @@ MAX_ANSWERS = 3  # of a query, below its list
 
 def answers_told(
     rows: Sequence[Mapping[str, Any]],
-    ranks: Mapping[str, tuple[float, int] | None],
+    ranks: Mapping[str, tuple[float, int, int] | None],
     num_answers: int,
     *,
     is_filtered: bool,
@@ -21,14 +21,17 @@ def answers_told(
 
     Args:
         rows: the candidates that are shown.
-        ranks: the first answers -> rank and among how many, where known.
+        ranks: the first answers -> rank, among how many, and with how many it ties, where known.
         num_answers: how many there are.
         is_filtered: whether known answers do not compete.
     """
     listed = {row["candidate"] for row in rows}
     told = []
     for name, rank in ranks.items():
-        place = "" if rank is None else f", rank {rank[0]:,.10g} of {rank[1]:,}"
+        place = ""
+        if rank is not None:
+            number, num_candidates, num_tied = rank
+            place = f", rank {number:,.10g} of {num_candidates:,}" + f", tied with {num_tied:,}" * bool(num_tied)
         told.append(f"{clipped(name)}{place}{'' if name in listed else ' (not in this list)'}")
     others = f"; and {num_answers - len(ranks):,} more" if num_answers > len(ranks) else ""
     first = f"{'Answer' if num_answers == 1 else 'Answers'}: {'; '.join(told)}{others}."

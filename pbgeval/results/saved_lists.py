@@ -37,8 +37,8 @@ class SavedList:
     known: str  # the names that the query has in the lists
     relation: str
 
-    def ranks(self, result: Result, side: Side, num_answers: int) -> dict[str, tuple[float, int] | None]:
-        """Return the rank of each of the first answers and among how many; None where ranks were not saved.
+    def ranks(self, result: Result, side: Side, num_answers: int) -> dict[str, tuple[float, int, int] | None]:
+        """Return the rank of each of the first answers, among how many, and its ties; None where ranks were not saved.
 
         Raises:
             OutputError: the ranks are of another run.
@@ -55,11 +55,12 @@ class SavedList:
         }
 
 
-def _rank(run: SavedRun, row: WorkUnit, side: Side) -> tuple[float, int] | None:
+def _rank(run: SavedRun, row: WorkUnit, side: Side) -> tuple[float, int, int] | None:
     at, (better, tied, competing, *_) = competing_counts(run, row, side, filtered=run.facts.filtered)
     if not len(at):
         return None
-    return float(doubled_rank(better, tied, RankType(run.facts.headline))[0]) / 2, int(competing[0]) + 1
+    rank = float(doubled_rank(better, tied, RankType(run.facts.headline))[0]) / 2
+    return rank, int(competing[0]) + 1, int(tied[0])
 
 
 def saved_list(result: Result, hidden: str, known: Named, relation: Named) -> SavedList:

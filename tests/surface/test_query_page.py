@@ -165,6 +165,11 @@ def test_sentences_count_what_the_lists_say(root: Path) -> None:
         first = sum(better + tied / 2 <= 0 for *_, (better, tied, *_), _, _ in mine)
         share = round(100 * first / len(mine))
         assert any(line.startswith(f"{share}% of the answers come first") for line in of["told"]), of["told"]
+        lost = sum(better > 0 for *_, (better, *_), _, _ in mine)
+        numbers = [
+            re.match(r"In (\d+) of .* another entity comes first(?: \(and in (\d+) )?", line) for line in of["told"]
+        ]
+        assert sum(int(one[1]) + int(one[2] or 0) for one in numbers if one) == lost
         ranks = sorted(1 + better + tied / 2 for *_, (better, tied, *_), _, _ in mine)
         assert any(line.endswith(f"at most {ranks[(len(ranks) - 1) // 2]:g}.") for line in of["told"])
 
@@ -191,6 +196,10 @@ def test_the_table_of_moved_queries_begins_with_the_greatest_change(root: Path) 
     assert f"in the first 10, both do for {pair.overlap.answers:.0%}." in table.note
     assert f"(rank-biased overlap {pair.overlap.rank_biased:.2f})" in table.note
     assert "–: all saved candidates are known answers." in table.note
+    told = [(float(rank), best) for _, _, *of in table.rows for rank, best in zip(of[:2], of[2:], strict=True)]
+    assert all(rank == 1 for rank, best in told if best.endswith("(the answer)"))
+    assert all(rank > 1 for rank, best in told if best.endswith("(the answer, tied)"))
+    assert any("(the answer" in best for _, best in told)
 
 
 def contents(root: Path) -> list[Any]:
