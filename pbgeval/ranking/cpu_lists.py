@@ -7,7 +7,7 @@ and scores stay in a core's cache; as blocks of tensors they would pass through 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import isfinite
+from math import isfinite, ldexp
 from typing import Any
 
 import numpy as np
@@ -209,7 +209,7 @@ class ExactChunks:
         num_open = np.zeros((2, 3), np.int64)  # by side: cells that stay open, cells that were decided; the last unused
         form = DISTANCE if is_distance else COS if self.exact_comparator.name == "cos" else DOT
         share, end = relative_error(width), self.exact_comparator.end
-        bounds = *product_error(sizes.dimension, torch.float32), share, end, grid_bits(width)
+        bounds = *product_error(sizes.dimension, torch.float32), share, end, grid_shifts(width)
         with routine.one_thread():
             total = count_gathered_exactly(
                 sizes.multiplications(routine),
@@ -245,6 +245,11 @@ class ExactChunks:
             )
         query_P, column_P = (torch.cat(parts) for parts in zip(*(cells[side] for cells in self._open), strict=True))
         return Counted(counts, torch.from_numpy(true_Q).float(), torch.from_numpy(read_P), (query_P, column_P), None)
+
+
+def grid_shifts(width: int) -> float:
+    """Return 1.5 * 2^52 steps of a grid, per power of two that is not above the largest number of its row."""
+    return 3.0 * ldexp(1.0, 52 - grid_bits(width))
 
 
 def _cell_arrays(cells: ListCells, num_queries: int, num_columns: int, dtype: type) -> Arrays:

@@ -535,65 +535,60 @@ def squared_length(x_D: Compiled, width: Compiled) -> Compiled:
 
 
 @inner_loop()
-def exponent_above(x_D: Compiled, width: Compiled) -> Compiled:
-    """Return the exponent of the power of two above the largest of a row's first columns.
+def grid_shift(x_D: Compiled, width: Compiled, shifts: Compiled) -> Compiled:
+    """Return what `rounded` needs to put a row's first columns on their grid: 1.5 * 2^52 steps of that, exactly.
 
     As integers, numbers without their signs have the same order; as floating-point numbers they are not vectorised.
     """
     largest = np.int32(0)
     for at in range(width):
         largest = np.int32(max(largest, np.int32(np.float32(x_D[at]).view(np.int32) & 0x7FFFFFFF)))
-    return math.frexp(np.float64(np.int32(largest).view(np.float32)))[1]
+    number = np.float64(np.int32(largest).view(np.float32)).view(np.int64)
+    return np.int64(number & 0x7FF0000000000000).view(np.float64) * shifts  # by the power of two that is not above it
 
 
 @inner_loop()
-def rounded(x: Compiled) -> Compiled:
-    """Return the nearest integer, of two the even one; for magnitudes below 2^51, in half of the time of `rint`."""
-    return (x + 1.5 * 2.0**52) - 1.5 * 2.0**52
+def rounded(x: Compiled, shift: Compiled) -> Compiled:
+    """Return the nearest number on a grid, of two the even one; in half of the time of `rint`."""
+    return (x + shift) - shift
 
 
 @inner_loop()
-def put_on_grid(x_D: Compiled, width: Compiled, bits: Compiled, grid_D: Compiled) -> Compiled:
-    """Write a row's first columns as integers times a power of two; return the exponent of that."""
-    exponent = exponent_above(x_D, width) - bits
-    per = math.ldexp(1.0, -exponent)
+def put_on_grid(x_D: Compiled, width: Compiled, shifts: Compiled, grid_D: Compiled) -> None:
+    """Write a row's first columns, rounded to their grid."""
+    shift = grid_shift(x_D, width, shifts)
     for at in range(width):
-        grid_D[at] = rounded(np.float64(x_D[at]) * per)
-    return exponent
+        grid_D[at] = rounded(np.float64(x_D[at]), shift)
 
 
 @inner_loop(may_reorder=True)  # no sum is rounded
 def value_on_grids(
     query_grid_D: Compiled,
-    exponent_q: Compiled,
     candidate_D: Compiled,
     width: Compiled,
-    bits: Compiled,
+    shifts: Compiled,
     of_squares: Compiled,
 ) -> Compiled:
     """Return what `fast_products.GridProduct` makes of two rows, without the query's constant.
 
     Args:
         query_grid_D: the query's row, by `put_on_grid`.
-        exponent_q: of it.
         candidate_D: the candidate's row.
         width: how many columns vectors have.
-        bits: of a grid.
+        shifts: see `grid_shift`.
         of_squares: whether it is a distance's value.
     """
-    exponent_c = exponent_above(candidate_D, width) - bits
-    per_c = math.ldexp(1.0, -exponent_c)
+    shift = grid_shift(candidate_D, width, shifts)
     products, square_q, square_c = np.float64(0), np.float64(0), np.float64(0)
     for at in range(width):
-        products += query_grid_D[at] * rounded(np.float64(candidate_D[at]) * per_c)
-    product = math.ldexp(products, exponent_q + exponent_c)
+        products += query_grid_D[at] * rounded(np.float64(candidate_D[at]), shift)
     if not of_squares:
-        return product
+        return products
     for at in range(width):
-        c = rounded(np.float64(candidate_D[at]) * per_c)
+        c = rounded(np.float64(candidate_D[at]), shift)
         square_q += query_grid_D[at] * query_grid_D[at]
         square_c += c * c
-    return minus_squares(2 * product, math.ldexp(square_q, 2 * exponent_q), math.ldexp(square_c, 2 * exponent_c))
+    return minus_squares(2 * products, square_q, square_c)
 
 
 @inner_loop()
@@ -750,12 +745,27 @@ def exact_queries(
 ) -> Compiled:
     """Return the prepared queries of gathered rows: the rows themselves, or the output of an operator on them.
 
-    `known_KD` has the gathered rows; `transform_exactly` explains the rest.
+    `known_KD` has the gathered rows; `transform_exactly` explains the rest. Where these are the vectors as they are in
+    the table, and no constant is added, they need not be read again, and each number is rounded once as it is written.
     """
-    if operator[0] == IDENTITY and form != DISTANCE and not has_bias:
+    code, is_moved, (first_RD, second_RD) = operator
+    table_ND, global_D, max_norm = table
+    if code == IDENTITY and form != DISTANCE and not has_bias:
         constant_Q[:] = 0
         return known_KD
-    transform_exactly(form, has_bias, operator, table, ids_Q, rel_Q, room, query_KD, constant_Q)
+    adds_constant = has_bias or (code == TRANSLATION and is_moved and form == DOT)
+    if form == COS or adds_constant or global_D.size or max_norm < np.inf:
+        transform_exactly(form, has_bias, operator, table, ids_Q, rel_Q, room, query_KD, constant_Q)
+        return query_KD
+    constant_Q[:] = 0
+    width = table_ND.shape[1]
+    for query in range(ids_Q.size):
+        rel = rel_Q[query] if rel_Q.size else 0
+        first_D, query_D = first_RD[rel], query_KD[query]
+        second_D = second_RD[rel] if code == COMPLEX else first_D
+        apply(code, first_D, second_D, known_KD[query][:width], query_D[:width])
+        if form == DISTANCE:
+            query_D[width] = 1
     return query_KD
 
 
@@ -781,7 +791,8 @@ def count_side_exactly(
         prepared_KD: prepared rows, those of the queries' true entities first.
         first: where candidates begin among these.
         bounds: the form of the scores, how many columns vectors have, how far a product in float32 may be off
-            (`fast_products.product_error`), the share and the end of `score_of_pair`, and the bits of a grid.
+            (`fast_products.product_error`), the share and the end of `score_of_pair`, and the
+            factor of `grid_shift`.
         scores_P: room for the scores of a chunk.
         grid_D: room for a row in float64.
         chunk: its number.
@@ -794,13 +805,12 @@ def count_side_exactly(
     excluded_start_Q, excluded_P = excluded
     known_start_Q, known_P, known_score_P = known
     sampled_start_Q, sampled_P, sampled_value_P = sampled
-    form, width, relative, flushed, share, end, bits = bounds
+    form, width, relative, flushed, share, end, shifts = bounds
     of_squares = form == DISTANCE
     kind = of_squares, width, share, end
     dimension, candidate_KD = query_KD.shape[1], prepared_KD[first:]
     product_of_chunk(multiplication, query_KD.ctypes.data, candidate_KD.ctypes.data, dimension, scores_P.ctypes.data)
     largest_square, total = np.float64(0), np.float64(0)
-    exponent = 0
     for row in range(first + num_candidates):
         largest_square = max(largest_square, squared_length(prepared_KD[row], width))
     longest = math.sqrt(largest_square)
@@ -832,13 +842,13 @@ def count_side_exactly(
             )  # fmt: skip
         first_sampled, stop_sampled = sampled_start_Q[query], sampled_start_Q[query + 1]
         if true_is_read_Q[query] or first_sampled < stop_sampled:
-            exponent = put_on_grid(query_D, width, bits, grid_D)
+            put_on_grid(query_D, width, shifts, grid_D)
         if true_is_read_Q[query]:
-            value = clamped(value_on_grids(grid_D, exponent, true_D, width, bits, of_squares), end)
+            value = clamped(value_on_grids(grid_D, true_D, width, shifts, of_squares), end)
             true_Q[query] = value + constant_Q[row]
         for at in range(first_sampled, stop_sampled):
             candidate_D = candidate_KD[sampled_P[at]]
-            value = clamped(value_on_grids(grid_D, exponent, candidate_D, width, bits, of_squares), end)
+            value = clamped(value_on_grids(grid_D, candidate_D, width, shifts, of_squares), end)
             sampled_value_P[at] = value + constant_Q[row]
     return total
 

@@ -18,6 +18,7 @@ from pbgeval.jit import CompiledLoop
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling, cpu_backend, cpu_counting, cpu_lists, cpu_loops, ranking_pass
 from pbgeval.ranking.block_threads import BlockThreads
+from pbgeval.ranking.cpu_loops import put_on_grid, value_on_grids
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.query_group_state import ScoreCollector
 from pbgeval.scoring import block_sizes, comparators, exact, fast_products
@@ -293,6 +294,33 @@ def test_more_cells_stay_open_in_lists_than_there_is_room_for(
     monkeypatch.setattr(cpu_lists, "OPEN_PER_QUERY", 1000 * room)
 
     assert num_gathered(case, "precision=exact", *FILTERED)
+
+
+@CompiledLoop
+def values_of_pairs(rows: Any, width: Any, shifts: Any, of_squares: Any, grid_D: Any, value_P: Any) -> None:
+    """Put each first row on its grid, and write its value with the second."""
+    for pair in range(value_P.size):
+        put_on_grid(rows[0, pair], width, shifts, grid_D)
+        value_P[pair] = value_on_grids(grid_D, rows[1, pair], width, shifts, of_squares)
+
+
+@pytest.mark.parametrize("width", [1, 7, 32, 33, 100, 129, 500])
+def test_values_in_lists_are_grid_products(width: int) -> None:
+    """Of rows with ties of rounding, whose numbers reach from subnormal ones to the largest, and of zeros."""
+    random = np.random.default_rng(width)
+    whole = random.integers(-(1 << 24), 1 << 24, (2, 400, width)).astype(np.float64)
+    whole *= 2.0 ** -random.integers(0, 30, whole.shape)
+    rows = (whole * 2.0 ** random.choice([-173, -150, -24, 0, 103], (2, 400, 1))).astype(np.float32)
+    rows[:, ::50] = 0
+    shifts, query_PD = cpu_lists.grid_shifts(width), torch.nn.functional.pad(torch.from_numpy(rows[0]), (0, 1))
+    for name in ("dot", "squared_l2"):
+        comparator = exact.ExactComparator(name)
+        value_P = np.empty(400)
+        values_of_pairs(rows, width, shifts, comparator.is_distance, np.empty(width), value_P)
+
+        with loops_used(False):
+            expected_P = fast_products.GridProduct(comparator).paired(query_PD, torch.from_numpy(rows[1]))
+        assert np.array_equal(value_P, expected_P.numpy())
 
 
 def test_threads_share_a_block_of_lists(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
