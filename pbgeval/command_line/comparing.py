@@ -135,12 +135,13 @@ def _compared(runs: Sequence[str], asked: Asked, *, each_with_each: bool) -> Com
 
 def _warn_of(runs: Sequence[str]) -> None:
     """Print the warnings of the runs."""
-    from pbgeval.report.conditions import warnings_of_runs
+    from pbgeval.report.conditions import names_in_warnings, warnings_of_runs
     from pbgeval.report.console import ConsoleObserver
     from pbgeval.results.result import Result
 
-    folders = [folder for _, folder in map(_name_and_folder, runs)]
-    for warning in warnings_of_runs((str(folder), Result.read(folder).document) for folder in folders):
+    given = [(name, str(folder)) for name, folder in map(_name_and_folder, runs)]
+    documents = [Result.read(folder).document for _, folder in given]
+    for warning in warnings_of_runs(zip(names_in_warnings(given), documents, strict=True)):
         ConsoleObserver().warn(warning)
 
 

@@ -79,6 +79,12 @@ def warnings_of_runs(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]
     return joint_warnings([(name, warnings_of(document)) for name, document in runs])
 
 
+def names_in_warnings(runs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return what warnings call runs (name, folder): the folder where there is no name, or seeds share it."""
+    names = [name for name, _ in runs]
+    return [name if name and names.count(name) == 1 else folder for name, folder in runs]
+
+
 def joint_warnings(named: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     """Return each warning of some runs, given by name, once, after the runs that it holds for."""
     names_of = grouped((warning, name) for name, warnings in named for warning in warnings)

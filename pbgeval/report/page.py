@@ -298,7 +298,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     candidates = _with_rows(diagnostics_of(document)) if document["complete"] else []
     candidates = [evolve(of, note=f"{of.note} {ties}".strip()) for of in candidates]
     sections = [
-        warnings_section(warnings),
+        warnings_section([*map(capital, warnings)]),
         Section(
             "headline",
             f"Metrics, {headline} ranks",

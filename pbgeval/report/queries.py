@@ -21,7 +21,7 @@ from pbgeval.errors import ConfigError
 from pbgeval.notation import ENDS
 from pbgeval.ranking.keys import split_mix
 from pbgeval.report.conditions import tags_of, warnings_of
-from pbgeval.report.figures import name_of
+from pbgeval.report.figures import capital, name_of
 from pbgeval.report.page import Notice, Page
 from pbgeval.report.paired_runs import Asked, PairedRuns
 from pbgeval.report.query_facts import RelationFacts, told_of_one, told_of_two
@@ -121,7 +121,7 @@ class QueryPage:
             OutputError: a list is not as it was written.
         """
         relations = RelationFacts.of_runs(self.runs, self.rank_type)
-        notice = Notice(self.warnings) if self.warnings else None
+        notice = Notice([*map(capital, self.warnings)]) if self.warnings else None
         page = Page(self.kind, self.name, self.title, self.tags, (), (), notice, lead=self._lead(relations))
         while True:
             chosen = choose(self._weights(), self.runs[0].relation_Q, max_queries, only_first=len(self.runs) > 1)

@@ -321,6 +321,27 @@ def test_warnings_of_a_result_are_published_and_stand_on_pages_that_compare_it(c
         assert f"both runs: {warning}" in (tmp_path / page).read_text(encoding="utf-8").replace("\u00a0", " ")
 
 
+def test_warnings_call_runs_as_they_were_given(case: TinyCase, tmp_path: Path) -> None:
+    leaks = evaluate(case, tmp_path / "leaks", "train_paths=edges")
+    for name in ("copy", "last"):
+        shutil.copytree(leaks, tmp_path / name)
+    evaluate(case, tmp_path / "sound")
+    warning = "2,006 of 2,006 evaluated edges are also in train_paths"
+
+    three, seeds, two = (
+        run_main("compare", *runs, "--clusters", "edge", "--filter", "raw", "-o", f"{number}.html", cwd=tmp_path)
+        for number, runs in enumerate(
+            [("one=leaks", "two=sound", "last"), ("one=leaks", "one=copy", "two=sound"), ("one=leaks", "two=sound")]
+        )
+    )
+
+    for number, (done, name) in enumerate([(three, "one, last"), (seeds, "leaks, copy"), (two, "one")]):
+        page = (tmp_path / f"{number}.html").read_text(encoding="utf-8").replace("\u00a0", " ")
+        assert f"warning: {name}: {warning}" in done.err
+        assert f">{name}: {warning}" in page
+        assert "first-letter" not in page, "a name stays as it was given"
+
+
 @pytest.mark.parametrize(
     ("overrides", "title", "interval"),
     [
