@@ -37,7 +37,7 @@ class ImportedEdges:
     num_read: int
     num_written: int
     num_buckets: int  # with an edge
-    num_repeated: int  # written edges beyond the first of equal ones; weights may differ
+    num_repeated: int  # written edges beyond the first of equal ones, at one time; weights may differ
     num_unknown_entities: int  # distinct names
     num_unknown_relations: int
 
@@ -109,11 +109,12 @@ def place_edges(
     engine.run(f"DROP TABLE {table}")
     if not num_written:
         raise _nothing_is_known(folder, num_read, known)
+    edge = "bucket, lhs, rel, rhs, time" if "time" in numbers else "bucket, lhs, rel, rhs"
     num_repeated = sum(
         int(
             engine.row(
                 "SELECT coalesce(sum(copies - 1), 0) FROM (SELECT count(*) AS copies FROM placed "
-                f"WHERE {condition} GROUP BY bucket, lhs, rel, rhs HAVING count(*) > 1)"
+                f"WHERE {condition} GROUP BY {edge} HAVING count(*) > 1)"
             )[0]
         )
         for condition in engine.parts_of_groups("lhs", num_written)

@@ -353,10 +353,12 @@ def _disagreement(config: EvalConfig, mismatches: Sequence[Sequence[str]]) -> li
     return [heading, *(f"  {line.removeprefix(f'{folder}/')}" for line in below)]
 
 
-def needs_time(config: EvalConfig, path: str, model: Model | None = None) -> bool:
-    """Return whether the edges of a path must have times."""
+def needs_time(config: EvalConfig, path: str, model: Model | None = None) -> bool | None:
+    """Return whether the edges of a path must have times; None: they may, and leaks are told by them."""
     of_evaluated = config.uses_time or takes_time(model)
-    return config.filters_by_time or (of_evaluated and path in config.edge_paths)
+    if config.filters_by_time or (of_evaluated and path in config.edge_paths):
+        return True
+    return None if of_evaluated and path in config.train_paths else False
 
 
 def _open_edges(

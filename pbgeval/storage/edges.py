@@ -256,14 +256,16 @@ def bucket_path(edge_path: Path, bucket: Bucket) -> Path:
     return edge_path / f"edges_{bucket.lhs}_{bucket.rhs}.h5"
 
 
-def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool = False) -> dict[Bucket, BucketFile]:
+def find_buckets(
+    edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool | None = False
+) -> dict[Bucket, BucketFile]:
     """Open the header of every bucket file of a folder; buckets without a file are empty and not in the answer.
 
     Args:
         edge_path: the folder.
         num_lhs: the largest number of partitions of a type on the left of a relation.
         num_rhs: the largest number of partitions of a type on the right of a relation.
-        with_time: whether edges must have times, which are read.
+        with_time: whether edges must have times, which are read; None: they are read where there are any.
 
     Returns:
         The buckets in lexicographic order.
@@ -304,14 +306,17 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool
     return buckets
 
 
-def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None, *, with_time: bool = False) -> BucketFile:
-    """Open the header of one bucket's file, or of the object that is read in its place.
+def open_bucket(
+    path: Path, bucket: Bucket, of: RemoteObject | None = None, *, with_time: bool | None = False
+) -> BucketFile:
+    """Open the header of one bucket's file, or of the object that is read in its place; see `find_buckets`.
 
     Raises:
         StorageError: it is missing, cannot be read, or is not in PBG's format.
     """
     with open_hdf5_at(path, of) as file:
         file.check_format_version()
+        with_time = file.has("time") if with_time is None else with_time
         rel, times = _column(file, "rel", _INTEGERS), ("time",) if with_time else ()
         num_edges = rel.num_rows
         lhs, *others = (_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rhs", *times))

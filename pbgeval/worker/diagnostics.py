@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from attrs import evolve
 
 from pbgeval.inputs.edges import numbered_blocks, shares_of_files
 from pbgeval.notation import Side, distinct
 from pbgeval.ranking.keys import EdgeColumns, KeyTable, QueryKeys
-from pbgeval.ranking.known_answers import SemiJoin
+from pbgeval.ranking.known_answers import FilterKeys, SemiJoin, TimeWindow
 from pbgeval.ranking.query_edges import EdgeSegment, QueryEdges
 from pbgeval.ranking.settings import EdgeOrigin
 from pbgeval.worker.context import WorkerContext
@@ -38,7 +39,8 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
 
 # Evaluated edges, beside each other and beside `train_paths` -> repeated edges, leaked edges, entities never trained.
 #
-# Counts that no figure shows, and that change what a figure means. Every evaluated edge is held by every worker here
+# Counts that no figure shows, and that change what a figure means. Where the evaluation uses times, an edge is one at
+# its time; a training edge without one is the same at any time. Every evaluated edge is held by every worker here
 # (the sweeps do so anyway), so other evaluations are looked at up to MAX_EDGES.
 
 MAX_EDGES = 1 << 20  # where the evaluation itself does not hold all edges: some 100 bytes each
@@ -62,11 +64,10 @@ def diagnose_edges(context: WorkerContext) -> dict[str, int | None] | None:
     with context.collectively():
         edges = read_query_edges(context)
     num_numbers, columns = edges.numbering.num_entities, edges.columns
-    keys = QueryKeys.of_edges(Side.RHS, columns, num_numbers)
+    window = None if columns.time_n is None else TimeWindow(0, 0)
+    keys = FilterKeys.of_queries(QueryKeys.of_edges(Side.RHS, columns, num_numbers), window, [columns])
     # A distinct edge is its key's position x number of entities + tail; and how many evaluated edges are this one.
-    codes_K, copies_K = np.unique(
-        keys.index_of(columns.rel_n, columns.lhs_n) * num_numbers + columns.rhs_n, return_counts=True
-    )
+    codes_K, copies_K = np.unique(keys.index_of(columns) * num_numbers + columns.rhs_n, return_counts=True)
     entities = distinct(np.concatenate([columns.lhs_n, columns.rhs_n]))
     leaked, is_seen = _in_training(context, keys, codes_K, entities)
     return {
@@ -79,7 +80,7 @@ def diagnose_edges(context: WorkerContext) -> dict[str, int | None] | None:
 
 
 def _in_training(
-    context: WorkerContext, keys: QueryKeys, codes_K: np.ndarray, entities: np.ndarray
+    context: WorkerContext, keys: FilterKeys, codes_K: np.ndarray, entities: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Tell which distinct edges and which of some entities training edges name, bool; None if they were not read."""
     if not context.inputs.config.train_paths:
@@ -89,13 +90,21 @@ def _in_training(
     cells = np.zeros(SIEVE_CELLS, bool)
     cells[entities & (SIEVE_CELLS - 1)] = True  # by the last bits: most other numbers need no search
 
-    def mark(_: Side, key_P: np.ndarray, answer_P: np.ndarray, *_times: np.ndarray) -> None:
-        codes_P = key_P * keys.num_entities + answer_P
-        at_P = np.minimum(np.searchsorted(codes_K, codes_P), len(codes_K) - 1)
-        is_leaked_K[at_P[codes_K[at_P] == codes_P]] = True
+    any_time = keys if keys.window is None else evolve(keys, window=TimeWindow(None, None))
+
+    def mark(_: Side, key_P: np.ndarray, answer_P: np.ndarray, time_P: np.ndarray | None = None) -> None:
+        pairs = (
+            any_time.pairs(key_P, answer_P, np.zeros_like(key_P))
+            if time_P is None
+            else keys.pairs(key_P, answer_P, time_P)
+        )
+        for position_P, tail_P in pairs:
+            codes_P = position_P * keys.keys.num_entities + tail_P
+            at_P = np.minimum(np.searchsorted(codes_K, codes_P), len(codes_K) - 1)
+            is_leaked_K[at_P[codes_K[at_P] == codes_P]] = True
 
     with context.collectively():
-        join = SemiJoin({Side.RHS: keys}, mark)
+        join = SemiJoin({Side.RHS: keys.keys}, mark)
         parts = shares_of_files(context.inputs.training_buckets, context.team, TRAINING_ROWS_AT_A_TIME)
         for block in numbered_blocks(context.numberer, parts):
             join.feed(block)

@@ -240,21 +240,33 @@ def assert_numbers_of_queries(cases: Sequence[Case], protocol: Protocol, rules: 
 
 
 def assert_edge_diagnostics(edges: Sequence[Case], rules: Rules, report: Report) -> None:
-    """Repeated edges, edges that are trained on, entities that are not; a case for each evaluated edge."""
+    """Repeated edges, edges that are trained on, entities that are not; a case for each evaluated edge.
+
+    Edges at unlike times are unlike.
+    """
     expected = None
     if edges:
         graph = edges[0].graph
         evaluated = [(of.bucket, of.graph.buckets[of.bucket][of.row]) for of in edges]
         named = [(edge[1], *reference.true_entities(graph, bucket, edge).values()) for bucket, edge in evaluated]
-        trained = {known for path in rules.train_edges for known in reference.known_edges(graph, path)}
+        times = [rules.times[of.path_index][of.bucket][of.row] if rules.times else 0 for of in edges]
+        at_times = [(lhs, rel, rhs, time) for (rel, lhs, rhs), time in zip(named, times, strict=True)]
+        trained, trained_at = set(), set()
+        times_of_paths = rules.times[len(rules.times) - len(rules.train_edges) :] or [{}] * len(rules.train_edges)
+        for path, times_of_path in zip(rules.train_edges, times_of_paths, strict=True):
+            for bucket, of_bucket in path.items():
+                for edge, time in zip(of_bucket, times_of_path.get(bucket, [0] * len(of_bucket)), strict=True):
+                    [known] = reference.known_edges(graph, {bucket: [edge]})
+                    trained.add(known)
+                    trained_at.add((*known, time))
         types = [(relation.lhs, relation.rhs) for relation in graph.relations]
         touched = {(types[rel][at], ends[at]) for rel, *ends in named for at in (0, 1)}
         seen = {(types[rel][at], (lhs, rhs)[at]) for lhs, rel, rhs in trained for at in (0, 1)}
         with_training = bool(rules.train_edges)
         expected = {
             "num_edges": len(named),
-            "num_repeated": len(named) - len(set(named)),
-            "num_in_training": sum((lhs, rel, rhs) in trained for rel, lhs, rhs in named) if with_training else None,
+            "num_repeated": len(named) - len(set(at_times)),
+            "num_in_training": sum(edge in trained_at for edge in at_times) if with_training else None,
             "num_entities": len(touched),
             "num_entities_unseen": len(touched - seen) if with_training else None,
         }

@@ -48,6 +48,12 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
     assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
 
 
+def test_a_fact_at_another_time_is_no_duplicate(tmp_path: Path) -> None:
+    done = imported(tmp_path, "--edge-columns", "hrts", edges=b"a\tr\tb\t1\na\tr\tb\t2\na\tr\tb\t2\n")
+
+    assert "graph/train: 3 edges in 1 bucket, 1 of them duplicates" in done.out.splitlines()
+
+
 def test_a_wrong_order_of_columns_is_warned_of(tmp_path: Path) -> None:
     done = imported(tmp_path, "--edge-columns", "htr")
 
