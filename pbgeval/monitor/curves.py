@@ -13,7 +13,7 @@ from attrs import frozen
 from pbgeval.errors import DataError
 from pbgeval.metrics.names import split
 from pbgeval.metrics.student import ERROR_RATE
-from pbgeval.monitor.gap_test import BucketVisit, Change, GapTest, Judgement
+from pbgeval.monitor.gap_test import TOLERANCE, BucketVisit, Change, GapTest, Judgement
 from pbgeval.monitor.improvement import Compared, comparable, last_improvement
 from pbgeval.monitor.records import (
     PBG_NAMES,
@@ -226,18 +226,20 @@ class Curves:
 
     @property
     def is_bad(self) -> bool:
-        """Whether the model overfits to buckets or to training edges."""
-        return self.last.verdict == "bucket_overfitting" or self.overfits or self.fits_training_edges_far_better
+        """Whether the model overfits to buckets or to training edges, or gets worse on training edges."""
+        overfits = self.last.verdict == "bucket_overfitting" or self.overfits or self.fits_training_edges_far_better
+        return overfits or self.training_fell
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing speaks for overfitting: neither to buckets, nor to training edges, nor is that open."""
+        """Whether nothing speaks for overfitting, to buckets or training edges, or for divergence, nor is it open."""
         return (
             self.last.verdict == "no_bucket_overfitting"
             and self.last.training is not None
             and self.fall == 0.0
             and not self.fits_training_edges_far_better
             and not self.is_chance
+            and not self.training_fell
         )
 
     @property
@@ -248,25 +250,43 @@ class Curves:
 
     @property
     def overfits(self) -> bool:
-        """Whether held-out edges got worse since the best pass, beyond the errors, and training edges better.
+        """Whether held-out edges got worse since the best pass, beyond the errors, and training edges better."""
+        return bool(self.training_improved) and self.held_out_fell
+
+    @property
+    def held_out_fell(self) -> bool:
+        """Whether held-out edges got worse since the best pass, beyond the errors.
 
         One-sided at `ERROR_RATE` over the number of passes that could have been best. Where no error is known, there
         are two bounds of it, so large that they need no such correction: both passes' errors as if independent; and
         where each pass begins as the last one ended (a single bucket), so that gaps add up, the sum of their errors.
         """
         best, last = self.best, self.last
-        if best is None or best is last or not self.training_improved or best.after is None or last.after is None:
+        if best is None or best is last or best.after is None or last.after is None:
             return False
         fall = self.change_since_best(best)
         ends = (self.passes.index(best), self.passes.index(last))
         level = ERROR_RATE / ends[1]
         if fall.error is None:
             since = self.passes[ends[0] : ends[1] + 1]
-            error = math.hypot(*(of.generalization_error or math.inf for of in (best, last)))
+            error = _error_of_both(best, last)
             if all(row.after == following.before for row, following in pairwise(since)):
                 error = min(error, sum(math.inf if row.gap_error is None else row.gap_error for row in since[1:]))
             fall, level = Change(self._sign * (best.after - last.after), error, _MANY), ERROR_RATE
         return fall.exceeds(0.0, level)
+
+    @property
+    def training_fell(self) -> bool:
+        """Whether training edges got worse since the best pass, by more than `TOLERANCE` and beyond a bound of errors.
+
+        That is both passes' errors of training - held-out edges, as if independent, which those of training edges
+        alone do not exceed. Of a large sample nearly any change is beyond its error, hence `TOLERANCE`.
+        """
+        best, last = self.best, self.last
+        if best is None or best.training is None or last.training is None:
+            return False
+        fall = Change(self._sign * (best.training - last.training), _error_of_both(best, last), _MANY)
+        return fall.exceeds(TOLERANCE * abs(best.training), ERROR_RATE)
 
     def change_since_best(self, best: PassRow) -> Change:
         """Return how much worse held-out edges are after the last pass than after the best one.
@@ -391,6 +411,11 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
         names = ", ".join(map(both_names, found)) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{both_names(metric)}', found {names}")
     return Curves(metric, tuple(rows), teeth)
+
+
+def _error_of_both(best: PassRow, last: PassRow) -> float:
+    """Return the standard error of a difference of two passes, of training - held-out edges; infinite: not known."""
+    return math.hypot(*(of.generalization_error or math.inf for of in (best, last)))
 
 
 def _mean(values: Sequence[tuple[int, float]]) -> float | None:

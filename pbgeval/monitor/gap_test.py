@@ -21,6 +21,7 @@ from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QueryMetric
 
 MIN_BUCKETS = 4  # for an error that comes from the differences between them
+TOLERANCE = 0.1  # share of the metric below which a change is no cause for alarm
 MIN_TEETH = 2  # of every bucket, before anything is said
 
 
@@ -76,7 +77,7 @@ class GapTest:
     """Judges one pass after the other; all its false alarms together have at most the probability `alarm_rate`."""
 
     alarm_rate: float = 0.05
-    tolerance: float = 0.1  # share of the metric below which a gap is no overfitting
+    tolerance: float = TOLERANCE  # share of the metric below which a gap is no overfitting
     num_tests: int = field(default=0, init=False)
     _teeth: dict[Hashable, _Teeth] = field(factory=dict, init=False)
 

@@ -33,7 +33,7 @@ from torch import Tensor
 from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError, StorageError, raise_first
 from pbgeval.monitor.followed import Followed, Where, followed_file, read_followed, write_followed
-from pbgeval.monitor.gap_test import BucketVisit, GapTest
+from pbgeval.monitor.gap_test import TOLERANCE, BucketVisit, GapTest
 from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, Compared, best_pass, comparable, last_improvement
 from pbgeval.monitor.measure import HeldOut, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, PassSums
@@ -169,7 +169,7 @@ class Monitor:
         margin: float = 0.1,
         pbg_semantics: bool = False,
         batch_size: int = 1000,
-        tolerance: float = 0.1,
+        tolerance: float = TOLERANCE,
         alarm_rate: float = 0.05,
         team: Team | None = None,
         sinks: Sequence[RecordSink] = (),

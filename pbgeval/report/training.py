@@ -69,7 +69,7 @@ def _about_buckets(curves: Curves) -> str:
 
 
 def _about_training_edges(curves: Curves) -> list[str]:
-    """Return which epoch to keep, and whether the model overfits to its training edges."""
+    """Return which epoch to keep, and whether the model overfits to its training edges, or may be diverging."""
     metric, best, last = TRAINING_METRICS[curves.metric], curves.best, curves.last
     if best is None:
         return [
@@ -84,29 +84,49 @@ def _about_training_edges(curves: Curves) -> list[str]:
         found = f"Overfitting to training edges: since {epoch}, {changes}. Stop, and use the model of {epoch}."
     elif last.training is None or curves.training_improved is None:
         found = "Overfitting to training edges: not known, as training edges were not ranked."
+    elif curves.training_fell:
+        too = f"; {_held_out(curves, best)}" if curves.fall else ""
+        found = (
+            f"Training may be diverging, as training edges got worse: since {epoch}, {changes}{too}. "
+            "A lower learning rate might help."
+        )
     elif not curves.fall:
         how = "are at their best" if best is last else f"are as good as after {epoch}"
         found = f"{'Held' if doubt else 'No overfitting to training edges: held'}-out edges {how}."
-    elif curves.training_improved:
-        what = "Held-out edges got worse, but" if doubt else "Overfitting to training edges: undecided, as"
-        why = "chance may explain it"
-        if curves.change_since_best(best).error is None:
-            are = "is" if curves.num_buckets == 1 else "are"
-            why = f"{plural(curves.num_buckets, 'bucket')} {are} too few to test such a fall"
-            if curves.metric == "mrr":
-                why += f", and edges were not compared one by one since {epoch}"
-        found = f"{what} {why}: since {epoch}, {changes}."
     elif doubt:
-        found = f"Since {epoch}, neither training edges nor held-out edges improved: {changes}."
+        held_out = _held_out(curves, best)
+        found = f"{held_out[0].upper()}{held_out[1:]}: since {epoch}, {changes}."
+    elif curves.training_improved:
+        why = _why_undecided(curves, best)
+        found = f"Overfitting to training edges: undecided, as {why}: since {epoch}, {changes}."
     else:
-        found = f"No overfitting to training edges, but held-out edges got worse: since {epoch}, {changes}."
+        found = f"No overfitting to training edges, but {_held_out(curves, best)}: since {epoch}, {changes}."
     by_chance = []
     if curves.is_chance and last.lists is not None:
         chance = _fixed(last.lists.mrr_by_chance)
         by_chance = [f"Held-out edges are ranked no better than by chance ({metric} {chance})."]
     far_better = [_far_better(curves, metric)] if doubt else []
-    verdicts = [found, *far_better] if curves.overfits else [*far_better, found]  # what matters most first
+    is_first = curves.overfits or curves.training_fell  # what matters most
+    verdicts = [found, *far_better] if is_first else [*far_better, found]
     return [_epoch_to_keep(curves, best) + _caution(curves), *by_chance, *verdicts]
+
+
+def _held_out(curves: Curves, best: PassRow) -> str:
+    """Return whether held-out edges got worse, where their figure did."""
+    if curves.held_out_fell:
+        return "held-out edges got worse" + ", too" * curves.training_fell
+    return f"whether held-out edges got worse is undecided, as {_why_undecided(curves, best)}"
+
+
+def _why_undecided(curves: Curves, best: PassRow) -> str:
+    """Return why the test of a fall of held-out edges has found nothing."""
+    if curves.change_since_best(best).error is not None:
+        return "chance may explain it"
+    are = "is" if curves.num_buckets == 1 else "are"
+    why = f"{plural(curves.num_buckets, 'bucket')} {are} too few to test such a fall"
+    if curves.metric == "mrr":
+        why += f", and edges were not compared one by one since epoch {_pass_name(best)}"
+    return why
 
 
 def _far_better(curves: Curves, metric: str) -> str:

@@ -321,13 +321,14 @@ FAR_BETTER = "The model fits its training edges far better: MRR is {:.4f} on the
     [
         (
             [(0.0861, 0.8242), (0.0839, 0.8145)],
-            "Since epoch 0, neither training edges nor held-out edges improved: MRR of training edges went from 0.8242 "
-            "to 0.8145 and that of held-out edges from 0.0861 to 0.0839.",
+            "Whether held-out edges got worse is undecided, as 2 buckets are too few to test such a fall, and edges "
+            "were not compared one by one since epoch 0: since epoch 0, MRR of "
+            "training edges went from 0.8242 to 0.8145 and that of held-out edges from 0.0861 to 0.0839.",
         ),
         (
             [(0.0861, 0.8145), (0.0839, 0.8242)],
-            "Held-out edges got worse, but 2 buckets are too few to test such a fall, and edges were not compared "
-            "one by one since epoch 0: since epoch 0, MRR of "
+            "Whether held-out edges got worse is undecided, as 2 buckets are too few to test such a fall, and edges "
+            "were not compared one by one since epoch 0: since epoch 0, MRR of "
             "training edges went from 0.8145 to 0.8242 and that of held-out edges from 0.0861 to 0.0839.",
         ),
         ([(0.0861, 0.8145), (0.0861, 0.8242)], "Held-out edges are as good as after epoch 0."),
@@ -473,7 +474,7 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
     [
         ([(0.1, 0.1), (0.2, 0.2)], "1 (MRR 0.2000), the last one. " + NO_OVERFITTING, True),
         ([(0.2, 0.1), (0.1, 0.1), (0.2, 0.2)], "0 (MRR 0.2000); now 0.2000. " + AS_GOOD, True),
-        ([(0.2, 0.3), (0.1, 0.2)], "0 (MRR 0.2000); now 0.1000. No overfitting to training edges, but held-out", False),
+        ([(0.2, 0.3), (0.1, 0.2)], "0 (MRR 0.2000); now 0.1000. No overfitting to training edges, but whether", False),
         ([(0.2, None), (0.1, None)], "0 (MRR 0.2000); now 0.1000. Overfitting to training edges: not known", False),
         ([(0.1, None), (0.2, None)], "1 (MRR 0.2000), the last one. Overfitting to training edges: not known", False),
         ([(0.2, 0.1), (math.nan, 0.2)], "0 (MRR 0.2000); now nan. Overfitting to training edges: undecided", False),
@@ -485,6 +486,109 @@ def test_what_is_told_of_training_edges(figures: list[tuple[float, float | None]
 
     assert " ".join(verdicts_of(curves)).startswith(f"Keep epoch {told}")
     assert curves.is_sound == is_sound
+
+
+WORSE = "held-out edges got worse"
+OPEN = f"whether {WORSE} is undecided, as"
+CHANCE = "chance may explain it"
+TOO_FEW = "2 buckets are too few to test such a fall, and edges were not compared one by one since epoch 0"
+NO, UNDECIDED = "No overfitting to training edges", "Overfitting to training edges: undecided, as"
+DIVERGING = "Training may be diverging, as training edges got worse: {}"
+LOWER = ". A lower learning rate might help."
+# MRR of held-out edges after the last pass (0.2 after the first), and their fall edge by edge
+HELD_OUT: dict[str, tuple[float, Change | None]] = {
+    "as good": (0.2, None),
+    "clear": (0.18, Change(0.02, 0.002, 99)),
+    "by chance": (0.18, Change(0.02, 0.02, 99)),
+    "unknown": (0.18, None),
+    "beyond the bound": (0.17, None),
+}
+# MRR of training edges after both passes
+TRAINING = {"up": (0.3, 0.31), "flat": (0.3, 0.3), "a little down": (0.3, 0.275), "down": (0.3, 0.2)}
+WHAT_IS_TOLD = {
+    "as good": (f"{NO}: held-out edges are as good as after epoch 0.",) * 3 + (DIVERGING + LOWER,),
+    "clear": (
+        "Overfitting to training edges: {}. Stop, and use the model of epoch 0.",
+        *[f"{NO}, but {WORSE}: {{}}."] * 2,
+        f"{DIVERGING}; {WORSE}, too{LOWER}",
+    ),
+    "by chance": (
+        f"{UNDECIDED} {CHANCE}: {{}}.",
+        *[f"{NO}, but {OPEN} {CHANCE}: {{}}."] * 2,
+        f"{DIVERGING}; {OPEN} {CHANCE}{LOWER}",
+    ),
+    "unknown": (
+        f"{UNDECIDED} {TOO_FEW}: {{}}.",
+        *[f"{NO}, but {OPEN} {TOO_FEW}: {{}}."] * 2,
+        f"{DIVERGING}; {OPEN} {TOO_FEW}{LOWER}",
+    ),
+}
+WHAT_IS_TOLD["beyond the bound"] = WHAT_IS_TOLD["clear"]
+
+
+def told_of(held_out: str, training: tuple[float, float], error: float = 0.01) -> tuple[Curves, str]:
+    """Return the curves of two passes, and the sentence of how their figures changed."""
+    now, fall = HELD_OUT[held_out]
+    curves = passes((0.2, training[0]), (now, training[1]), error=error)
+    last = evolve(curves.last, paired_fall=fall, fell_from=0)
+    changes = (
+        f"since epoch 0, MRR of training edges went from {training[0]:.4f} to {training[1]:.4f} and that of held-out "
+        f"edges from 0.2000 to {now:.4f}"
+    )
+    return evolve(curves, passes=(curves.passes[0], last)), changes
+
+
+@pytest.mark.parametrize("at", range(4), ids=TRAINING)
+@pytest.mark.parametrize("held_out", HELD_OUT)
+def test_every_verdict_on_training_edges_says_what_the_tests_say(held_out: str, at: int) -> None:
+    curves, changes = told_of(held_out, [*TRAINING.values()][at])
+    is_bad = at == 3 or (at == 0 and held_out in ("clear", "beyond the bound"))
+
+    assert verdicts_of(curves)[1] == WHAT_IS_TOLD[held_out][at].format(changes)
+    assert (curves.is_bad, curves.is_sound) == (is_bad, held_out == "as good" and not is_bad)
+
+
+@pytest.mark.parametrize("at", range(4), ids=TRAINING)
+@pytest.mark.parametrize("held_out", HELD_OUT)
+def test_verdicts_beside_a_far_better_fit_say_what_the_tests_say(held_out: str, at: int) -> None:
+    before, after = (of * 3 for of in [*TRAINING.values()][at])
+    curves, changes = told_of(held_out, (before, after))
+    is_clear = held_out in ("clear", "beyond the bound")
+
+    [_, *told, _] = verdicts_of(curves)
+    is_first = at == 3 or (at == 0 and is_clear)
+    found, far_better = told if is_first else told[::-1]
+    assert far_better.startswith(FAR_BETTER.format(after, curves.last.after))
+    if is_first:
+        assert found == WHAT_IS_TOLD[held_out][at].format(changes)
+    elif held_out == "as good":
+        assert found == "Held-out edges are as good as after epoch 0."
+    else:
+        why = {"by chance": CHANCE, "unknown": TOO_FEW}.get(held_out)
+        assert found == (f"Held-out edges got worse: {changes}." if is_clear else f"W{OPEN[1:]} {why}: {changes}.")
+
+
+def test_training_edges_that_got_worse_within_the_errors_are_not_diverging() -> None:
+    curves, _ = told_of("as good", TRAINING["down"], error=0.05)
+    ranks = [passes((7.5, 4.0), (8.0, of), metric="pos_rank", error=0.1) for of in (2.0, 4.3, 12.0)]
+    unknown = evolve(curves, passes=tuple(evolve(row, generalization_error=None) for row in curves.passes))
+
+    assert verdicts_of(curves)[1] == AS_GOOD
+    assert [of.training_fell for of in (curves, unknown, *ranks)] == [False, False, False, False, True]
+
+
+def test_a_fall_of_a_hundredth_of_its_error_is_never_told_as_one() -> None:
+    """A learning rate that is too high: training edges fall apart, held-out edges hardly change."""
+    curves = passes((0.0587, 0.2101), (0.05864, 0.0862), error=0.02)
+    last = evolve(curves.last, paired_fall=Change(0.00006, 0.0094, 99), fell_from=0)
+
+    told = verdicts_of(evolve(curves, passes=(curves.passes[0], last)))
+    assert told[1] == (
+        "Training may be diverging, as training edges got worse: since epoch 0, MRR of training edges went from 0.2101 "
+        "to 0.0862 and that of held-out edges from 0.0587 to 0.0586; whether held-out edges got worse is undecided, as "
+        "chance may explain it. A lower learning rate might help."
+    )
+    assert "No overfitting" not in " ".join(told[:2])
 
 
 def test_the_epoch_to_keep_is_the_last_that_improved_by_more_than_02_percent() -> None:
