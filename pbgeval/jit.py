@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any
 
 from attrs import define, field
 
+BYTES_OF_LOOPS = 128 << 20  # what a process grows by that loads numba, LLVM and the loops that count
 _COMPILING = threading.Lock()
 
 
@@ -52,6 +54,11 @@ def announced_compiling(say: Callable[[str], None]) -> Iterator[None]:
 def is_installed() -> bool:
     """Tell whether numba can be imported."""
     return importlib.util.find_spec("numba") is not None
+
+
+def bytes_to_load() -> int:
+    """Return how much the first loop will take that is called in this process; 0 once one has been."""
+    return BYTES_OF_LOOPS if is_installed() and "numba" not in sys.modules else 0
 
 
 @define(eq=False)

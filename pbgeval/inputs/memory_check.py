@@ -8,6 +8,7 @@ import torch
 from attrs import evolve
 
 from pbgeval.cluster.resources import available_bytes
+from pbgeval.config.precision import precision_of
 from pbgeval.inputs.edge_sample import FIRST_ROUND_EDGES
 from pbgeval.inputs.model import dtype_of
 from pbgeval.inputs.opening import Inputs
@@ -15,7 +16,12 @@ from pbgeval.inputs.partitions import (
     BYTES_OF_SORTING,
     BYTES_OF_UNITS,
     BYTES_PER_COUNTED,
+    BYTES_PER_DIAGNOSED,
+    BYTES_PER_EDGE_OF_UNIT,
     BYTES_PER_SCORE,
+    BYTES_PER_UNIT_THREAD,
+    COPIES_IN_UNITS,
+    MAX_DIAGNOSED_EDGES,
     beside_blocks,
     check_sample,
     fixed_bytes,
@@ -24,6 +30,8 @@ from pbgeval.inputs.partitions import (
     sizes_of_sweep,
 )
 from pbgeval.inputs.protocol import Protocol
+from pbgeval.ranking.sampled_lists import CandidatePolicy
+from pbgeval.scoring.block_sizes import CPU
 from pbgeval.storage.checkpoint import num_bytes_of
 
 
@@ -86,12 +94,19 @@ def expected_memory(
         return plan.bytes_used(fixed, num_queries, row_bytes, num_threads, num_known)
     if device.type != "cpu":  # partitions on a GPU take none of the host's memory
         return resident + held
-    room, _ = room_for_partitions(inputs, protocol, resident, device, num_sharing, held)
-    return resident + held + BYTES_OF_UNITS + room * largest_partition(inputs)
+    room, _ = room_for_partitions(inputs, protocol, resident, device, num_sharing, num_threads, held)
+    held += bytes_of_units(inputs, protocol, num_threads)
+    return resident + held + max(room * largest_partition(inputs), bytes_of_diagnoses(inputs))
 
 
 def room_for_partitions(
-    inputs: Inputs, protocol: Protocol, resident: int, device: torch.device, num_sharing: int, held: int = 0
+    inputs: Inputs,
+    protocol: Protocol,
+    resident: int,
+    device: torch.device,
+    num_sharing: int,
+    num_threads: int,
+    held: int = 0,
 ) -> tuple[int, bool]:
     """Choose how many partitions a worker keeps, at least what a bucket needs, and whether it reads one more ahead.
 
@@ -101,6 +116,7 @@ def room_for_partitions(
         resident: bytes of the host that the worker holds before it begins.
         device: of the worker.
         num_sharing: workers that share the memory of the device.
+        num_threads: of the worker.
         held: bytes of the host that the run holds beside partitions and units.
 
     Raises:
@@ -111,7 +127,37 @@ def room_for_partitions(
         limit, available = None, beside_blocks(available)
     needed = (len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in protocol.units})
     fewest, most = max(needed, default=1), len(inputs.embeddings)
-    return plan_room(limit, resident, available, largest_partition(inputs), fewest, most, held)
+    held += bytes_of_units(inputs, protocol, num_threads)
+    at_end = bytes_of_diagnoses(inputs)
+    return plan_room(limit, resident, available, largest_partition(inputs), fewest, most, held, at_end)
+
+
+def bytes_of_units(inputs: Inputs, protocol: Protocol, num_threads: int) -> int:
+    """Return what the units of a worker take at most beside partitions, once loops are loaded."""
+    config = inputs.config
+    num_edges = max((unit.num_edges for unit in protocol.units), default=0)
+    num_bytes = BYTES_OF_UNITS + num_edges * BYTES_PER_EDGE_OF_UNIT
+    if inputs.candidates == {CandidatePolicy.SAMPLED.value}:
+        return num_bytes
+    widest = max(config.dimension_of(name) for name in config.used_entity_types)
+    row_bytes, _ = sizes_of_sweep(widest, dtype_of(config), torch.device("cpu"))
+    of_queries, of_range = COPIES_IN_UNITS[precision_of(config) == "float64"]
+    num_queries = min(num_edges, config.sample_edges or num_edges)
+    num_rows = max((rows.num_rows for rows in inputs.embeddings.values()), default=0)
+    num_rows = min(num_rows, max(CPU.range_bytes // (4 * widest), 1))
+    return (
+        num_bytes
+        + int((of_queries * num_queries + of_range * num_rows) * row_bytes)
+        + num_threads * BYTES_PER_UNIT_THREAD
+    )
+
+
+def bytes_of_diagnoses(inputs: Inputs) -> int:
+    """Return what it takes to compare all evaluated edges with each other, where that is done."""
+    config = inputs.config
+    if config.sample_edges is not None or config.target_error is not None or inputs.num_edges > MAX_DIAGNOSED_EDGES:
+        return 0
+    return inputs.num_edges * BYTES_PER_DIAGNOSED
 
 
 def largest_partition(inputs: Inputs) -> int:

@@ -96,7 +96,16 @@ BYTES_OF_COUNTS = 48 * 2  # six of a query: of all candidates, and of those that
 BYTES_PER_QUERY = BYTES_OF_COUNTS + 32 + 24  # edge, key, true entity, score; what the end of a run makes of a block
 BYTES_PER_EDGE = 4 * 8 * 2  # row, lhs, rel, rhs, and a copy while they are sorted
 PAIRS_BYTES = 1 << 30  # of known answers in memory where no limit is given
-BYTES_OF_UNITS = 300 << 20  # what units of sampled candidates take beside their partitions
+# What units take beside their partitions and loops, as processes with loaded loops have grown: with two threads by 50
+# to 105 MiB for sampled lists, by 58 to 1,058 MiB for partitions with 50 to 800 columns.
+BYTES_OF_UNITS = 32 << 20
+BYTES_PER_EDGE_OF_UNIT = 768  # read, numbered, counted, packed
+MAX_DIAGNOSED_EDGES = 1 << 20  # that are compared with each other though the evaluation itself does not hold all edges
+BYTES_PER_DIAGNOSED = 100  # of such an edge, once all units are done and partitions are given back
+BYTES_PER_UNIT_THREAD = 12 << 20  # where queries meet partitions
+# How often prepared rows of a unit's queries, and of a range of its partition, are in memory at once: where scores are
+# made in float32, and in float64.
+COPIES_IN_UNITS = ((1.5, 3), (4, 5))
 BYTES_PER_SAMPLED_QUERY = 400  # of a sample of edges: its row in the table of counts, copies, and what intervals make
 BYTES_PER_BEST = 2 * (8 + 8 + 1)  # a candidate of `save_topk`: score, number, whether it is known; and a copy
 BYTES_PER_SCORE = (12, 24)  # that the pooled AUC compares: raw alone, and filtered too
@@ -118,7 +127,7 @@ class MemoryPlan:
     block_threads: int = 1 << 10  # at most so many blocks of scores at once
 
     def bytes_used(self, fixed: int, num_queries: int, row_bytes: int, num_threads: int, num_known: int) -> int:
-        """Return about how much a worker holds when it holds most.
+        """Return about how much a worker holds when it holds most: while it reads known edges, or later.
 
         Args:
             fixed: bytes, as `fixed_bytes` returns them.
@@ -130,7 +139,9 @@ class MemoryPlan:
         further_blocks = min(self.block_threads, num_threads) - 1
         queries_bytes = num_queries * row_bytes if self.queries_in_memory else 0
         known_bytes = min(self.known_rows, num_known) * BYTES_PER_KNOWN_ROW
-        return fixed + further_blocks * BLOCK_BYTES + queries_bytes + known_bytes + self.rows_per_range * row_bytes * 6
+        return fixed + max(
+            known_bytes, further_blocks * BLOCK_BYTES + queries_bytes + self.rows_per_range * row_bytes * 6
+        )
 
 
 def beside_blocks(free: int) -> int:
@@ -146,6 +157,7 @@ def plan_room(
     fewest: int,
     most: int,
     held: int = 0,
+    at_end: int = 0,
 ) -> tuple[int, bool]:
     """Choose how many partitions a worker keeps.
 
@@ -156,7 +168,8 @@ def plan_room(
         partition_bytes: of the largest partition.
         fewest: partitions that some bucket needs.
         most: partitions that there are.
-        held: bytes that the run holds beside partitions and units.
+        held: bytes that the run holds beside partitions.
+        at_end: bytes that it takes once it has given partitions back.
 
     Returns:
         For how many partitions there is memory, and whether there is for one more, to read ahead into.
@@ -164,9 +177,9 @@ def plan_room(
     Raises:
         ConfigError: the limit is too small for the partitions of a bucket.
     """
-    needed = resident + held + fewest * partition_bytes + BYTES_OF_UNITS
+    needed = resident + held + max(fewest * partition_bytes, at_end)
     _check_limit(limit, needed, f"for the {_megabytes(fewest * partition_bytes)}MB of a bucket's partitions", resident)
-    free = available // 2 if limit is None else int(limit / SLACK) - resident - held - BYTES_OF_UNITS
+    free = available // 2 if limit is None else int(limit / SLACK) - resident - held
     places = free // max(partition_bytes, 1)
     return max(fewest, min(places - 1, most)), places > fewest
 

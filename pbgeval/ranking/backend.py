@@ -36,15 +36,15 @@ def backend_for(
     return backend(scorer.comparator, scorer.exact_comparator, device, dtype, keeps_scores)
 
 
-def load_compiled(device: torch.device, dtype: torch.dtype) -> None:
+def load_compiled(device: torch.device, dtype: torch.dtype, *, with_products: bool) -> None:
     """Load (at first compile) the loops that may count on a device, which the first blocks of scores do else.
 
-    So their memory is known before any is planned.
+    So their memory is known before any is planned. Sampled lists need no loop that also multiplies whole blocks.
     """
     if device.type == "cpu" and is_installed():
         none = torch.empty(0, dtype=torch.int64)
         images = torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype), none
         cpu_counting.count_scores(torch.empty((0, 0), dtype=dtype), images, none, None, None)
-        if cpu_counting.product_is_callable():
+        if with_products and cpu_counting.product_is_callable():
             empty_0D = torch.empty((0, 16), dtype=torch.float32)
             cpu_counting.count(empty_0D, empty_0D, (empty_0D[:, 0], empty_0D[:, 0]), (none, none), None)

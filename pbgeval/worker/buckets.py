@@ -275,7 +275,13 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
     num_sharing = context.team.local_size if device.type == "cpu" else context.num_sharing_gpu
     with context.collectively():
         own_room = room_for_partitions(
-            inputs, context.work.protocol, resident_bytes(), device, num_sharing, context.held_bytes
+            inputs,
+            context.work.protocol,
+            resident_bytes(),
+            device,
+            num_sharing,
+            torch.get_num_threads(),
+            context.held_bytes,
         )
     room, reads_ahead = min(context.team.gather_objects(own_room))
     # Those of which the sample drew an edge: a sample is the same on every worker, and so is the plan.

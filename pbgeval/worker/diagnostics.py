@@ -6,6 +6,7 @@ import numpy as np
 from attrs import evolve
 
 from pbgeval.inputs.edges import numbered_blocks, shares_of_files
+from pbgeval.inputs.partitions import MAX_DIAGNOSED_EDGES
 from pbgeval.notation import Side, distinct
 from pbgeval.ranking.keys import EdgeColumns, KeyTable, QueryKeys
 from pbgeval.ranking.known_answers import FilterKeys, SemiJoin, TimeWindow
@@ -41,9 +42,8 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
 #
 # Counts that no figure shows, and that change what a figure means. Where the evaluation uses times, an edge is one at
 # its time; a training edge without one is the same at any time. Every evaluated edge is held by every worker here
-# (the sweeps do so anyway), so other evaluations are looked at up to MAX_EDGES.
+# (the sweeps do so anyway), so other evaluations are looked at up to MAX_DIAGNOSED_EDGES.
 
-MAX_EDGES = 1 << 20  # where the evaluation itself does not hold all edges: some 100 bytes each
 TRAINING_ROWS_AT_A_TIME = 1 << 16  # few, so that `max_memory` is kept whatever it is; changes no number
 SIEVE_CELLS = 1 << 22  # bytes; a power of two
 
@@ -55,10 +55,10 @@ def diagnose_edges(context: WorkerContext) -> dict[str, int | None] | None:
         The section `edge_diagnostics` of metrics.json: `num_repeated` are edges beyond the first of equal ones, and
         what needs training edges is None without `train_paths`.
         None where edges are sampled, where a type is featurized (its entities have no numbers), and where there are
-        more than MAX_EDGES that the evaluation need not hold.
+        more than MAX_DIAGNOSED_EDGES that the evaluation need not hold.
     """
     work = context.work
-    few = work.protocol.sweeps or work.inputs.num_edges <= MAX_EDGES
+    few = work.protocol.sweeps or work.inputs.num_edges <= MAX_DIAGNOSED_EDGES
     if context.evaluated.sample is not None or work.inputs.featurized or not few:
         return None
     with context.collectively():

@@ -16,7 +16,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.cluster.resources import num_cores
+from pbgeval.cluster.resources import num_cores, resident_bytes
 from pbgeval.errors import EvalError
 from pbgeval.inputs.dispatch import num_loads
 from pbgeval.inputs.memory_check import (
@@ -28,9 +28,11 @@ from pbgeval.inputs.memory_check import (
 )
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import Protocol
+from pbgeval.jit import bytes_to_load
 from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.ranking.backend import load_compiled
 from pbgeval.ranking.bucket_pass import bucket_pass
+from pbgeval.ranking.cpu_backend import JIT_MIN_CELLS
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Relation, Tables
@@ -80,7 +82,7 @@ class Measurement:
     """What a worker has found before it begins."""
 
     speed: Speed | None  # None: not measured
-    resident_bytes: int  # with all that was loaded to measure
+    held_bytes: int  # with all that was loaded to measure, or will be
 
 
 @frozen
@@ -229,7 +231,7 @@ def with_memory(
         memory_bytes=expected_memory(
             inputs, protocol, resident, device, num_sharing=num_sharing, num_threads=num_threads
         ),
-        read_bytes=_read_bytes(inputs, protocol, resident, device, num_sharing),
+        read_bytes=_read_bytes(inputs, protocol, resident, device, num_sharing, num_threads),
     )
 
 
@@ -267,9 +269,18 @@ def can_measure(inputs: Inputs) -> bool:
 
 
 def load_loops(inputs: Inputs, protocol: Protocol, relation: Relation, device: torch.device) -> None:
-    """Load what a sweep will count with, where memory is limited: so it counts as held before the sweep."""
-    if inputs.config.max_memory_bytes is not None and protocol.sweeps:
-        load_compiled(device, relation.prepared_dtype)
+    """Load what will count, where memory is limited: so it counts as held before memory is planned."""
+    if inputs.config.max_memory_bytes is not None:
+        in_lists = not protocol.sweeps and inputs.candidates == {CandidatePolicy.SAMPLED.value}
+        load_compiled(device, relation.prepared_dtype, with_products=not in_lists)
+
+
+def held_bytes(inputs: Inputs, protocol: Protocol, device: torch.device) -> int:
+    """Return what this process holds before a run, and the loops that the run will load."""
+    limited = inputs.config.max_memory_bytes is not None
+    on_cpu = device.type == "cpu"
+    counts = on_cpu and (limited or Workload.from_headers(inputs, protocol).num_cells >= JIT_MIN_CELLS)
+    return resident_bytes() + (bytes_to_load() if counts else 0)
 
 
 def measure(
@@ -488,13 +499,15 @@ class Workload:
         return cls(share * num_cells, min(lengths, default=0), max(lengths, default=0))
 
 
-def _read_bytes(inputs: Inputs, protocol: Protocol, resident: int, device: torch.device, num_sharing: int) -> int:
+def _read_bytes(
+    inputs: Inputs, protocol: Protocol, resident: int, device: torch.device, num_sharing: int, num_threads: int
+) -> int:
     """Return what is read of edges and vectors, by one worker that does all the work."""
     num_edges = inputs.num_edges + (num_known_edges(inputs) if protocol.filtered or protocol.counts_training else 0)
     edge_bytes = 3 * ID_BYTES * num_edges
     if protocol.sweeps:
         return edge_bytes + 2 * sum(map(num_bytes_of, inputs.embeddings.values()))
-    room, _ = room_for_partitions(inputs, protocol, resident, device, num_sharing)
+    room, _ = room_for_partitions(inputs, protocol, resident, device, num_sharing, num_threads)
     needs = [inputs.partitions_needed(bucket) for bucket, _ in groupby(unit.bucket for unit in protocol.units)]
     return edge_bytes + num_loads(needs, room) * largest_partition(inputs)
 

@@ -24,7 +24,6 @@ from pbgeval.cluster.resources import (
     host_name,
     num_sharing_gpu,
     peak_memory_bytes,
-    resident_bytes,
     threads_put_back,
     use_threads,
 )
@@ -68,6 +67,7 @@ from pbgeval.worker.plan import (
     Measurement,
     RunPlan,
     can_measure,
+    held_bytes,
     load_loops,
     measure,
     plan_of,
@@ -287,9 +287,9 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
         plan = plan_of(work.inputs, work.protocol, context.device, team.size, num_threads, team.local_size)
         if work.observer.wants_estimates and not plan.is_small and not context.journal.journal.entries():
             speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
-    found = team.gather_objects(Measurement(speed, resident_bytes()))
+    found = team.gather_objects(Measurement(speed, held_bytes(work.inputs, work.protocol, context.device)))
     with context.collectively():
-        resident = max(one.resident_bytes for one in found)
+        resident = max(one.held_bytes for one in found)
         plan = with_memory(plan, work.inputs, work.protocol, context.device, resident, team.local_size, num_threads)
     return with_estimate(plan, work.inputs, work.protocol, [one.speed for one in found])
 
@@ -318,12 +318,12 @@ def plan_alone(
         plan = plan_of(inputs, protocol, chosen, num_workers, num_threads, num_workers)
     arguments = inputs, protocol, device, observer
     if plan.is_small or not can_measure(inputs):
-        found = [Measurement(None, resident_bytes())]
+        found = [Measurement(None, held_bytes(inputs, protocol, chosen))]
     elif num_workers == 1:
         found = measure_together(*arguments, Team())
     else:
         found = start_local_workers(measure_as_local_worker, arguments, num_workers, observer.warn, server)[0]
-    resident = max(one.resident_bytes for one in found)
+    resident = max(one.held_bytes for one in found)
     plan = with_memory(plan, inputs, protocol, chosen, resident, num_workers, num_threads)
     return with_estimate(plan, inputs, protocol, [one.speed for one in found])
 
@@ -347,7 +347,7 @@ def measure_together(
         _check_kernels(chosen, inputs.config)
         team.gather_objects(None)  # all begin now
         speed = measure(inputs, protocol, chosen, caller_settings, MEASURED_SECONDS)
-        return team.gather_objects(Measurement(speed, resident_bytes()))
+        return team.gather_objects(Measurement(speed, held_bytes(inputs, protocol, chosen)))
 
 
 def _places(inputs: Iterable[str | None]) -> list[str]:

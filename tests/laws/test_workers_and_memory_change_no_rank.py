@@ -99,7 +99,7 @@ def test_a_memory_limit_changes_the_run_alone(candidates, data):
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch("pbgeval.evaluation.resident_bytes", return_value=0),
-        mock.patch("pbgeval.worker.run.resident_bytes", return_value=0),
+        mock.patch("pbgeval.worker.run.held_bytes", return_value=0),
         mock.patch("pbgeval.worker.sweep.resident_bytes", return_value=0),
         mock.patch("pbgeval.worker.buckets.resident_bytes", return_value=0),
         mock.patch("pbgeval.worker.buckets.anonymous_bytes", return_value=0),

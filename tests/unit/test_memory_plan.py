@@ -12,9 +12,11 @@ from pbgeval.errors import ConfigError
 from pbgeval.inputs.partitions import (
     BLOCK_BYTES,
     BYTES_PER_EDGE,
+    BYTES_PER_KNOWN_ROW,
     BYTES_PER_QUERY,
     MAX_KNOWN_ROWS,
     MIN_ROWS_PER_RANGE,
+    MemoryPlan,
     beside_blocks,
     check_sample,
     plan_memory,
@@ -96,7 +98,24 @@ def test_a_higher_limit_makes_no_block_smaller_while_queries_stay_where_they_are
     ],
 )
 def test_partitions_in_memory(limit: int | None, available: int, expected: tuple[int, bool]) -> None:
-    assert plan_room(limit, 10**6, available, GB // 2, fewest=2, most=16) == expected
+    assert plan_room(limit, 10**6, available, GB // 2, fewest=2, most=16, held=300 * MB) == expected
+
+
+def test_what_comes_after_all_units_needs_the_room_of_partitions_and_no_more() -> None:
+    arguments = (2 * GB, 10**6, 1000 * GB, GB // 2)
+
+    assert plan_room(*arguments, fewest=2, most=16, at_end=GB) == plan_room(*arguments, fewest=2, most=16)
+    with pytest.raises(ConfigError, match=r"expected at least 20\d\dMB"):
+        plan_room(*arguments, fewest=2, most=16, at_end=GB + 850 * MB)
+
+
+def test_known_edges_are_read_before_blocks_are_made() -> None:
+    plan = MemoryPlan(rows_per_range=1000, known_rows=10**6, pairs_bytes=0, queries_in_memory=True)
+    fixed, blocks = 10**6, BLOCK_BYTES + 10 * 400 + 6 * 1000 * 400
+
+    assert plan.bytes_used(fixed, 10, 400, 2, num_known=0) == fixed + blocks
+    assert plan.bytes_used(fixed, 10, 400, 2, num_known=10) == fixed + blocks
+    assert plan.bytes_used(fixed, 10, 400, 2, num_known=10**7) == fixed + 10**6 * BYTES_PER_KNOWN_ROW
 
 
 SAMPLE = partial(check_sample, GB, 300 * MB)

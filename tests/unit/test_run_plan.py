@@ -15,14 +15,15 @@ from pbgeval.cluster.launch import start_local_workers
 from pbgeval.errors import EvalError
 from pbgeval.evaluation import plan_evaluation
 from pbgeval.inputs import memory_check
+from pbgeval.inputs.memory_check import bytes_of_units
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.progress import Observer
+from pbgeval.worker import buckets, sweep
 from pbgeval.worker import plan as planning
 from pbgeval.worker import run as running
-from pbgeval.worker import sweep
-from pbgeval.worker.plan import Measurement, RunPlan, Speed, TimeEstimate, Workload, plan_of, with_estimate
+from pbgeval.worker.plan import Measurement, RunPlan, Speed, TimeEstimate, Workload, held_bytes, plan_of, with_estimate
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main, run_of
 
@@ -156,7 +157,7 @@ def test_a_plan_and_the_start_of_a_run_count_what_the_largest_worker_holds_once_
     assert planned(case, keys[0], workers=num_workers).memory_bytes > 7 * 10**9
 
     held = [10**6]  # until it has measured
-    monkeypatch.setattr(running, "resident_bytes", lambda: held[0])
+    monkeypatch.setattr(running, "held_bytes", lambda *_: held[0])
     monkeypatch.setattr(running, "measure", lambda *_: held.__setitem__(0, 7 * 10**9))
     for begin in ("do_sweep", "claimed_units"):
         monkeypatch.setattr(running, begin, pytest.fail)
@@ -165,25 +166,58 @@ def test_a_plan_and_the_start_of_a_run_count_what_the_largest_worker_holds_once_
     assert not (tmp_path / "out").exists()
 
 
-def test_a_limited_sweep_loads_its_loops_before_its_memory_is_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("candidates", "begin"), [("all", "read_query_edges"), ("sampled", "room_for_partitions")])
+def test_a_limited_run_loads_its_loops_before_its_memory_is_planned(
+    candidates: str, begin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
 
     def spy(module: Any, name: str) -> None:
         function = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *arguments: [calls.append(name), function(*arguments)][1])
+        monkeypatch.setattr(module, name, lambda *words, **named: [calls.append(name), function(*words, **named)][1])
 
     spy(planning, "load_compiled")
     spy(running, "with_memory")
-    spy(sweep, "read_query_edges")
+    spy(sweep if candidates == "all" else buckets, begin)
     case = TinyCase.write(tmp_path)
 
     for name, keys in {"limited": ["max_memory=30GB"], "free": []}.items():
-        keys = ["candidates=all", *keys]
+        keys = [f"candidates={candidates}", *keys]
         evaluate(str(case.config), overrides=keys, output=tmp_path / name, workers=1, device="cpu")
 
-    assert calls == ["load_compiled", *["with_memory", "read_query_edges"] * 2]
+    assert calls == ["load_compiled", *["with_memory", begin] * 2]
+
+
+def test_a_plan_counts_loops_that_are_still_to_load_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(*keys: str) -> int:
+        inputs = open_inputs(load_config(TinyCase.write(tmp_path).config, keys))
+        return held_bytes(inputs, make_protocol(inputs), CPU)
+
+    monkeypatch.setattr(planning, "resident_bytes", lambda: 7)
+    monkeypatch.setattr(planning, "bytes_to_load", lambda: 100)
+
+    assert told() == 7  # too few scores to load any
+    assert told("max_memory=1GB") == 107  # loaded at once, so that what is left is known
+    monkeypatch.setattr(planning, "JIT_MIN_CELLS", 1)
+    assert told() == 107
+
+
+def test_a_unit_of_whole_partitions_takes_more_the_wider_its_vectors_and_the_more_queries_it_has(
+    tmp_path: Path,
+) -> None:
+    def told(*keys: str, dimension: int = 4, num_threads: int = 1) -> int:
+        case = TinyCase.write(tmp_path / f"{dimension}", dimension=dimension)
+        inputs = open_inputs(load_config(case.config, keys))
+        return bytes_of_units(inputs, make_protocol(inputs), num_threads)
+
+    whole, sampled = "candidates=partition", "candidates=sampled"
+    assert told(sampled) == told(sampled, num_threads=8) == told(sampled, dimension=64) < told(whole)
+    assert told(whole) < told(whole, dimension=64) < told(whole, "precision=float64", dimension=64)
+    assert told(whole, "precision=float32", dimension=64) < told(whole, dimension=64)
+    assert told(whole, "sample_edges=3", dimension=64) < told(whole, dimension=64)
+    assert told(whole, num_threads=8) > told(whole)
 
 
 @pytest.mark.parametrize("precision", ["exact", "float32", "float64"])
