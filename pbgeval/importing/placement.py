@@ -130,11 +130,14 @@ def _nothing_is_known(folder: Path, num_read: int, known: KnownNames) -> DataErr
     (kind, name), example = _first_unknown(folder)
     missing = ["relations.tsv" if one == "relation" else "entities.tsv" for one in sorted(known.rows, reverse=True)]
     if kind in known.rows and not name.isdigit() and known.folder.is_dir() and len(missing) < 3:
-        elsewhere = ", or set dictionary_path to a folder with them" if known.advice == SKIP_BY_KEY else ""
+        options = " ".join(f"--{file.removesuffix('.tsv')} FILE" for file in reversed(missing))
+        elsewhere = (
+            "set dictionary_path to a folder with them" if known.advice == SKIP_BY_KEY else f"name them with {options}"
+        )
         return DataError(
             f"{folder.name} has names, but the model folder {known.folder} has no {' and no '.join(missing)}, so only "
-            f"row numbers are known; add these files (one label per line, in the order of the rows){elsewhere}, or use "
-            f"numbers ({known.rows[kind]})"
+            f"row numbers are known; add these files (one label per line, in the order of the rows), or {elsewhere}, "
+            f"or use numbers ({known.rows[kind]})"
         )
     if known.of_model and kind not in known.rows and name.isdigit():
         return DataError(

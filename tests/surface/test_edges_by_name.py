@@ -28,6 +28,7 @@ from tests.kit.groups import start_as_mpirun
 from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
 from tests.kit.refusals import fault_of
 from tests.kit.reports import rows_of
+from tests.systems_reference import DglkeFolder
 
 Edges = list[tuple[str, str, str]]
 
@@ -205,6 +206,30 @@ def test_an_id_beyond_a_table_is_answered_with_its_ids(
         evaluate(tmp_path / "eval.json", output=tmp_path / "out", workers=1)
 
     assert fault.format(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options"),
+    [([], "--entities FILE --relations FILE"), (["entities"], "--relations FILE"), (["relations"], "--entities FILE")],
+)
+def test_the_import_of_a_model_without_labels_names_the_options(
+    labels: list[str], options: str, tmp_path: Path
+) -> None:
+    model = DglkeFolder(tmp_path / "model", "ComplEx")
+    rows = {"entities": len(model.entity), "relations": len(model.relation)}
+    for name, number in rows.items():
+        lines = "".join(f"{name[0]}{row}\n" for row in range(number))
+        (model.folder / f"{name}.tsv" if name in labels else tmp_path / f"{name}.txt").write_text(lines)
+    write_tsv(tmp_path / "edges.tsv", [("e0", "r1", "e2")])
+    command = ["import-model", "model", "--edges", "test=edges.tsv", "--quiet"]
+
+    fault = run_main(*command, "-o", "refused", cwd=tmp_path).fault
+    given = options.replace("--entities FILE", "--entities entities.txt")
+    given = given.replace("--relations FILE", "--relations relations.txt")
+    done = run_main(*command, "-o", "converted", *given.split(), cwd=tmp_path)
+
+    assert f"in the order of the rows), or name them with {options}, or use numbers (" in fault
+    assert (done.status, done.faults) == (0, [])
 
 
 @pytest.mark.slow
