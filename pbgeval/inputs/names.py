@@ -49,16 +49,17 @@ class RelationNames:
             ConfigError: A name is unknown, several relations have it, or an index is out of range; a line for each.
         """
         of_name = grouped((name, index) for index, name in enumerate(self.names or ()))
+        cut = _cut_at_commas(names, ((name, f"rel:{index}") for index, name in enumerate(self.names or ())))
         ids: set[int] = set()
         faults = Faults([] if names else ["empty restriction: needs at least one relation"])
         for name in names:
             with faults.noted():
-                ids.add(self._find(name, of_name, with_nearest=len(faults) < MAX_NEAREST))
+                ids.add(self._find(name, of_name, cut, with_nearest=len(faults) < MAX_NEAREST))
         if faults:
-            raise ConfigError(*(f"{where}: {fault}" for fault in faults))
+            raise ConfigError(*dict.fromkeys(f"{where}: {fault}" for fault in faults))
         return np.array(sorted(ids), np.int64)
 
-    def _find(self, name: str, of_name: Mapping[str, list[int]], *, with_nearest: bool) -> int:
+    def _find(self, name: str, of_name: Mapping[str, list[int]], cut: Mapping[str, str], *, with_nearest: bool) -> int:
         """Return the id that a name means.
 
         Raises:
@@ -75,6 +76,8 @@ class RelationNames:
             if int(digits) < self.num_relations:
                 return int(digits)
             raise ConfigError(f"unknown relation {name!r}: expected an index from 0 to {self.num_relations - 1}")
+        if name in cut:
+            raise ConfigError(f"relation {cut[name]}")
         if self.names is None:
             raise ConfigError(
                 f"unknown relation {name!r}: relations have no names (dynamic_rel_names.json); write 'rel:0'"
@@ -82,6 +85,17 @@ class RelationNames:
         nearest = difflib.get_close_matches(name, of_name, n=1) if with_nearest else []
         advice = f"did you mean {nearest[0]!r}?" if nearest else f"the relations are {listed(list(of_name))}"
         raise ConfigError(f"unknown relation {name!r}; {advice}")
+
+
+def _cut_at_commas(names: Sequence[str], known: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return what to tell of the parts of known names, given with other words for each, that were cut at commas."""
+    parts, given = {*names}, f",{','.join(names)},"
+    return {
+        part: f"{name!r} has a comma, where -p cuts: write {other!r}, or a list of names in the config file"
+        for name, other in known
+        if "," in name and name.partition(",")[0] in parts and f",{name}," in given
+        for part in name.split(",")
+    }
 
 
 def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> RelationNames:
@@ -298,7 +312,11 @@ class _Entities:
                     places[name].append(first + row)
         unknown = sorted(wanted - places.keys())[:MAX_NEAREST]
         close: dict[str, list[str]] = defaultdict(list)  # the nearest known names to each unknown one
-        for _, known in _entity_names(self.config, self.numbering, self.model) if unknown else ():
+        cut: dict[str, dict[str, str]] = {key: {} for key in lists}
+        for first, known in _entity_names(self.config, self.numbering, self.model) if unknown else ():
+            with_comma = [(name, self._address_of(first + row)) for row, name in enumerate(known) if "," in name]
+            for key, names in lists.items():
+                cut[key] |= _cut_at_commas(names, with_comma)
             for name in unknown:
                 similar = [other for other in known if abs(len(other) - len(name)) <= 2][:_MAX_COMPARED]
                 close[name] += difflib.get_close_matches(name, similar, n=1)
@@ -307,8 +325,10 @@ class _Entities:
         found: dict[str, np.ndarray] = {}
         for key, names in lists.items():
             faults += [] if names else [f"{where[key]}: empty restriction: needs at least one entity"]
-            numbers = [self._number(name, places.get(name, ()), nearest, has_names) for name in dict.fromkeys(names)]
-            wrong = [number for number in numbers if isinstance(number, str)]
+            numbers = [
+                self._number(name, places.get(name, ()), nearest, cut[key], has_names) for name in dict.fromkeys(names)
+            ]
+            wrong = [*dict.fromkeys(number for number in numbers if isinstance(number, str))]
             faults += [f"{where[key]}: {fault}" for fault in wrong[:_MAX_FAULTS]]
             found[key] = distinct(np.array([number for number in numbers if isinstance(number, int)], np.int64))
         faults.raise_any(ConfigError)
@@ -320,7 +340,17 @@ class _Entities:
             return None
         return match[1], int(match[2]), int(match[3])
 
-    def _number(self, name: str, places: Sequence[int], nearest: Mapping[str, str], has_names: bool) -> int | str:
+    def _address_of(self, number: int) -> str:
+        return ":".join(map(str, self.numbering.place_of(number)))
+
+    def _number(
+        self,
+        name: str,
+        places: Sequence[int],
+        nearest: Mapping[str, str],
+        cut: Mapping[str, str],
+        has_names: bool,
+    ) -> int | str:
         """Return the number of the entity that a name means, or what is wrong with it."""
         if (address := self._address(name)) is not None:
             entity_type, partition, row = address
@@ -333,7 +363,7 @@ class _Entities:
         if len(places) == 1:
             return places[0]
         if places:
-            addresses = [":".join(map(str, self.numbering.place_of(number))) for number in places[:4]]
+            addresses = [*map(self._address_of, places[:4])]
             return f"ambiguous entity {name!r}: {len(places)} have that name; write {' or '.join(map(repr, addresses))}"
         if not has_names and _ADDRESS.fullmatch(name) is None:
             is_in_memory = self.config.entity_path.startswith(IN_MEMORY)
@@ -341,6 +371,8 @@ class _Entities:
             missing = f"no entity_names_<type>_<partition>.json{labels} in {self.config.entity_path}"
             names = "entities in memory have no names" if is_in_memory else missing
             return f"unknown entity {name!r}: {names}; write type:partition:row"
+        if name in cut:
+            return f"entity {cut[name]}"
         if name in nearest:
             return f"unknown entity {name!r}; did you mean {nearest[name]!r}?"
         used = ", ".join(sorted(self._num_partitions))

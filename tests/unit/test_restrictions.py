@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.overrides import apply_override
 from pbgeval.errors import ConfigError, StorageError
 from pbgeval.inputs.names import Restrictions, read_restrictions, relation_groups, relation_labels
 from pbgeval.notation import EntityNumbering, Side
@@ -191,6 +192,31 @@ def test_a_name_that_stands_for_nothing_or_too_much_is_refused(
     tmp_path: Path, lists: dict[str, list[str]], fault: str
 ) -> None:
     assert [fault] == faults_of(config(tmp_path, **lists))
+
+
+@pytest.mark.parametrize("key", ["restrict_relations", "restrict_entities"])
+@pytest.mark.parametrize("others", [[], ["a"]])
+def test_a_name_that_was_cut_at_its_comma_is_told_how_to_write(key: str, others: list[str], tmp_path: Path) -> None:
+    kind, names = key.removeprefix("restrict_"), ["a", "r, drei", "a,b,c", "r", "drei"]
+    entities = {("user", 0): names[:3], ("user", 1): names[3:], ("item", 0): ["w", "x", "y", "z"]}
+    evaluated = dynamic(tmp_path, names, **{key: ["x"]})
+    one = {"relations": "relation", "entities": "entity"}[kind]
+    number = {"relations": ["rel:1", "rel:2"], "entities": ["user:0:1", "user:0:2"]}[kind]
+
+    def faults(text: str) -> list[str]:
+        raw: dict[str, Any] = {}
+        apply_override(raw, f"{key}={text}")
+        return faults_of(config(tmp_path, entities, **{**given, key: raw[key]}), 5)
+
+    given = {"dynamic_relations": True, "relations": evaluated.relations}
+    advice = "or a list of names in the config file"
+    for name, other in zip(["r, drei", "a,b,c"], number, strict=True):
+        [fault] = faults(",".join([*others, name, *others]))
+        assert fault == f"{key}: {one} {name!r} has a comma, where -p cuts: write {other!r}, {advice}"
+        assert numbers_in(read(config(tmp_path, entities, **{**given, key: [other]}), 5)) == numbers_in(
+            read(config(tmp_path, entities, **{**given, key: [name]}), 5)
+        )
+    assert " drei'; " in faults("a, drei")[0], "no name was cut"
 
 
 def test_all_faults_come_at_once_and_many_are_cut(tmp_path: Path) -> None:
