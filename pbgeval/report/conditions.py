@@ -8,6 +8,7 @@ from typing import Any
 from pbgeval.metrics.student import LEVEL
 from pbgeval.notation import grouped
 from pbgeval.ranking.sampled_lists import CandidatePolicy
+from pbgeval.report.pbg_ties import copies_compete
 from pbgeval.results.result import is_part_of_edges
 from pbgeval.storage.left_out import num_left_out
 from pbgeval.storage.text import listed, plural
@@ -15,6 +16,7 @@ from pbgeval.storage.text import listed, plural
 # A finished report -> what its reader should know before quoting a figure, a line each.
 
 MUCH_TIED = 0.01  # share of its candidates that tie with a true entity, on average
+_COPIES = "copies of the true entity, which pbg_semantics lets compete, "
 MUCH_REPEATED = 0.1  # share of the evaluated edges; fewer are a matter of chance in dense graphs
 
 
@@ -36,7 +38,8 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
         )
         warnings.append(
             f"on average {ties:.4g} of {candidates:.4g} candidates have exactly the score of the true entity{so}. "
-            "Usual causes are untrained entities, a collapsed model, and scores that saturate or are clamped or rounded"
+            f"Usual causes are {_COPIES if copies_compete(document) else ''}untrained entities, a collapsed model, and "
+            "scores that saturate or are clamped or rounded"
         )
     edges = {name: number or 0 for name, number in (document.get("edge_diagnostics") or {}).items()}
     leaked, repeated, unseen = (edges.get(f"num_{name}", 0) for name in ("in_training", "repeated", "entities_unseen"))

@@ -10,16 +10,22 @@ from pbgeval.ranking.sampled_lists import CandidatePolicy
 _BOUNDS = ("pessimistic", "optimistic")
 
 
+def copies_compete(document: Mapping[str, Any]) -> bool:
+    """Tell whether drawn lists may hold the true entity again, as in PyTorch-BigGraph."""
+    settings = (document.get("provenance") or {}).get("settings") or {}
+    policies = {relation["candidates"] for relation in settings.get("relations") or ()}
+    return bool(settings.get("pbg_semantics")) and CandidatePolicy.SAMPLED.value in policies
+
+
 def note_on_pbg_ties(document: Mapping[str, Any]) -> list[str]:
     """Return the range of PBG's mean reciprocal rank and why it is one; nothing where ties cannot move it.
 
     Drawn lists can hold the true entity again. It ties here, and in PBG rounding decides whether it wins. PBG does not
     filter sampled lists, so the range is that of the unfiltered figures.
     """
-    settings = (document.get("provenance") or {}).get("settings") or {}
-    policies = {relation["candidates"] for relation in settings.get("relations") or ()}
-    if not settings.get("pbg_semantics") or CandidatePolicy.SAMPLED.value not in policies:
+    if not copies_compete(document):
         return []
+    settings = document["provenance"]["settings"]
     diagnosis = (document.get("diagnostics") or {}).get("both") or {}
     is_filtered = document.get("filter") == "filtered"
     share = diagnosis.get("tied_share")

@@ -68,6 +68,19 @@ def as_pbg(candidates: str = "sampled", **more: Any) -> dict[str, Any]:
     return found | {"filter": "raw", "provenance": {"settings": settings}} | more
 
 
+@pytest.mark.parametrize(
+    ("found", "is_named"),
+    [(as_pbg(), True), (as_pbg("partition"), False), (document(1.5, SOUND), False)],
+    ids=["drawn lists of PBG", "whole partitions", "not PBG's"],
+)
+def test_ties_in_drawn_lists_of_pbg_are_told_to_come_from_copies_first(found: dict[str, Any], *, is_named: bool):
+    found["diagnostics"]["both"]["mean_num_ties"] = 1.5
+    (warning,) = warnings_of(found)
+
+    copies = "Usual causes are copies of the true entity, which pbg_semantics lets compete, untrained entities"
+    assert (copies in warning, "copies" in warning) == (is_named, is_named)
+
+
 WHY = "torchbiggraph_eval lets rounding decide ties with copies of the true entity"
 RANGE = "MRR should lie between 0.1000 and 0.9000"
 
