@@ -25,6 +25,7 @@ from pbgeval.models.pykeen import ROWS_COMPARED, pykeen_scorer
 from pbgeval.notation import ENDS
 from pbgeval.scoring.block_scorer import MIN_CHECKED_ROWS, ScorerComparator, ScorerRelation, scorer_state
 from tests import rank_metrics_reference
+from tests.kit.commands import run_main
 from tests.pykeen_models import (
     NUM_ENTITIES,
     NUM_RELATIONS,
@@ -367,6 +368,16 @@ def test_a_factory_without_the_label_of_every_entity_leaves_places(tmp_path):
     report = RankBasedEvaluator(settings={"save_topk": 3}, output=tmp_path / "out").evaluate(Diagonal(), test).report
 
     assert report.top(head=f"all:0:{TEST[0][0]}", relation=str(TEST[0][1]))
+
+
+def test_lists_that_settings_ask_for_serve_a_comparison_of_queries(tmp_path):
+    for name, model in (("one", Diagonal()), ("other", with_vectors(Diagonal()))):
+        evaluator = RankBasedEvaluator(settings={"save_topk": 10}, output=tmp_path / name)
+        evaluator.evaluate(model, factory(TEST), additional_filter_triples=factory(VALID))
+
+    done = run_main("compare", "one", "other", "--queries", cwd=tmp_path)
+
+    assert (done.status, "rank in A" in done.out) == (0, True), done.err
 
 
 def num_keys(triples):
