@@ -79,6 +79,14 @@ def test_setup_is_one_call_and_tools_are_no_extras() -> None:
     assert set(made["project"]["optional-dependencies"]).isdisjoint(made["dependency-groups"])
 
 
+def test_the_page_of_the_package_lists_all_extras() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (REPOSITORY / "PACKAGE.md").read_text(encoding="utf-8")
+    told = page.partition("Extras: ")[2].partition("\n\n")[0]
+
+    assert sorted(re.findall(r"`(\w+)`", told)) == sorted(project["optional-dependencies"])
+
+
 def test_the_page_of_the_package_has_no_relative_link() -> None:
     """An index shows it without the files that are beside it."""
     links = re.findall(r"\]\(([^)\s]+)\)", (REPOSITORY / "PACKAGE.md").read_text(encoding="utf-8"))
