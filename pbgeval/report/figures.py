@@ -106,8 +106,17 @@ def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> Dat
     figures = [cell for _, *cells in rows for cell in cells if cell != UNDEFINED and " to " not in cell]
     have_error = ["±" in cell for cell in figures]
     of_errors = [told, *([] if all(have_error) else [WITHOUT_ERROR])] if any(have_error) else []
-    notes = [*of_errors, *([SURE_HITS] if sure else []), *notes_of(document)]
-    return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(notes), "headline")
+    notes = [*of_errors, *([SURE_HITS] if sure else []), time_aware_told(document), *notes_of(document)]
+    return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(filter(None, notes)), "headline")
+
+
+def time_aware_told(document: Mapping[str, Any]) -> str:
+    """Return the figures of the time-aware filter in a sentence: MRR, hits@1, hits@10, or what there is."""
+    metrics, window = document.get("time_filtered_metrics") or {}, settings_of(document).get("time_window")
+    keys = [key for _, of in headline_rows(metrics, document["headline"]) if (key := f"both.{of}") in metrics]
+    usual = [key for key in keys if key.endswith((".mean_reciprocal_rank", ".hits_at_1", ".hits_at_10"))]
+    told = ", ".join(f"{short_title(key)} {text_of(key, metrics[key])}" for key in usual or keys[:2])
+    return f"Time-aware filter, window {window:,}: {told}." if told else ""
 
 
 def is_sure(document: Mapping[str, Any], key: str) -> bool:

@@ -7,7 +7,7 @@ from math import sqrt
 from typing import Any
 
 from pbgeval.report.conditions import edges_told, is_much_tied, num_trained_on, settings_of
-from pbgeval.report.figures import headline_rows, number, with_error
+from pbgeval.report.figures import headline_rows, number, time_aware_told, with_error
 from pbgeval.results.result import errors_of, errors_over_draws
 
 ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ, or a figure from chance
@@ -49,8 +49,12 @@ def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sentence_of(document: Mapping[str, Any]) -> str:
-    """Return a finished result in one sentence: its headline, how its sides differ, what to distrust."""
-    return "; ".join([_headline(document), *_sides(document), *doubts_of(document), *_kind_of(document)]) + "."
+    """Return a finished result in one sentence: its headline, how its sides differ, what to distrust.
+
+    The time-aware filter, where there is one, has a second sentence.
+    """
+    told = [_headline(document), *_sides(document), *doubts_of(document), *_kind_of(document)]
+    return " ".join(filter(None, [f"{'; '.join(told)}.", time_aware_told(document)]))
 
 
 def _headline(document: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from pbgeval import edge_scorer, evaluate_triples
-from pbgeval.report.page import page_of, read_source
+from pbgeval.report.figures import final_table, time_aware_told
+from pbgeval.report.page import markdown, page_of, publish, read_source
 from pbgeval.report.report import Report
 from pbgeval.report.summary import FIGURES, chance_told, sentence_of, summary_of
 from tests.kit.case import TinyCase
@@ -104,6 +105,48 @@ def test_the_sentence_says_the_headline_how_sides_differ_and_what_to_distrust(
     changes: dict[str, Any], sentence: str
 ) -> None:
     assert sentence_of(document(**changes)) == f"{sentence}."
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({}, "Time-aware filter, window 1,000: MRR 0.7500, hits@1 0.5000, hits@10 1.0000."),
+        ({"hits_at": [1]}, "Time-aware filter, window 1,000: MRR 0.7500, hits@1 0.5000."),
+        ({"metrics": ["mean_rank"]}, "Time-aware filter, window 1,000: mean rank 1.50."),
+        ({"time_window": None}, ""),
+    ],
+)
+def test_the_time_aware_filter_has_a_line_wherever_the_headline_is(
+    keys: dict[str, Any], line: str, tmp_path: Path
+) -> None:
+    """The answer of (0, 0, ?) is second: entity 5 is known at another time; that of (1, 0, ?) first: at its own."""
+    scorer = edge_scorer(lambda lhs, rel, rhs: (lhs * 0 + rhs).float(), num_entities=6, num_relations=1)
+    test, known = [[0, 0, 4, 3000], [1, 0, 4, 5000]], [[0, 0, 5, 1000], [1, 0, 5, 5000]]
+    output = tmp_path / "result"
+
+    report = evaluate_triples(
+        scorer, test, known=[known], disable_lhs_negs=True, output=output, **{"time_window": 1000} | keys
+    )
+
+    source = read_source(output, None, "mrr", pytest.fail)
+    assert time_aware_told(report.document) == line
+    [card] = [
+        path
+        for path in publish(report, tmp_path / "card", "a/b", metric=keys.get("metrics", ["mrr"])[0])
+        if path.suffix == ".md"
+    ]
+    found = {
+        "table": final_table(report.document).note,
+        "text": repr(report),
+        "sentence": sentence_of(report.document),
+        "page": page_of(source).lead,
+        "markdown": markdown(source),
+        "card": card.read_text(encoding="utf-8"),
+    }
+    told = line or "ime-aware"
+    assert [name for name, text in found.items() if told in " ".join(text.replace("\\", "").split())] == (
+        [*found] if line else []
+    )
 
 
 AMRI, ADJUSTED_MRR = "both.realistic.adjusted_mean_rank_index", "both.realistic.adjusted_inverse_harmonic_mean_rank"
