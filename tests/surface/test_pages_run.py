@@ -305,6 +305,16 @@ def temporal(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     report = names["report"]
     assert (report.time_filtered["mrr"], report.raw["mrr"]) == (1, 1)
     assert all(figure["pessimistic.mrr"] == 1 == figure["optimistic.mrr"] for figure in (report, report.raw))
+    write_named_edges()
+    write_tables(Path("mine"))
+    for name in ("train", "valid", "test"):
+        lines = Path(f"{name}.tsv").read_text().splitlines()
+        Path(f"{name}.tsv").write_text("".join(f"{line}\t{at % 50}\n" for at, line in enumerate(lines)))
+    run_main("run", "mine.toml", "--output", "on_disk", "--workers", "1", cwd=Path.cwd())
+    found = metrics_of(Path("on_disk"))
+    assert found["time_filtered_metrics"][MRR] <= found["metrics"][MRR]
+    with Path("on_disk", "time.csv").open() as file:
+        assert [row["time_from"] for row in csv.DictReader(file)] == ["0", "24"]
 
 
 @given("docs/guides/large_graphs.md")
