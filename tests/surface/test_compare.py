@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
-from attrs import evolve
 
-from pbgeval import Comparison, Edges, Report, compare, evaluate, load_config
+from pbgeval import Comparison, Report, compare
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.metrics.paired import Difference
 from pbgeval.notation import ENDS, Side
@@ -23,7 +21,6 @@ from pbgeval.report.comparison import MEANING_OF_P, names_of_folders, sentence_o
 from pbgeval.report.figures import decimals_of, name_of
 from pbgeval.results import saved_run
 from pbgeval.storage.row_files import find_ranks
-from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, evaluated, lacking, metrics_of, run_main, run_of
 from tests.kit.reports import rows_of, write_rows
@@ -462,23 +459,3 @@ def test_a_side_that_was_not_ranked_is_refused(cases: tuple[TinyCase, TinyCase],
     folder = run(cases[0], tmp_path / "a", "candidates=all", "disable_lhs_negs=True")
     with pytest.raises(ConfigError, match="side: expected tail, which were ranked, got 'head'"):
         compare(folder, folder, side="head")
-
-
-def test_edges_in_arrays_are_those_of_files(tmp_path: Path) -> None:
-    """Evaluated and known ones."""
-    case = TinyCase.write(tmp_path / "one", partition_sizes=(17,), edges_per_bucket=30)
-    with h5py.File(case.root / "edges" / "edges_0_0.h5") as file:
-        edges = np.stack([file[name][:] for name in ("lhs", "rel", "rhs")], axis=1)
-    pbg_files.write_edges(tmp_path / "known", (0, 0), *edges[::2].T)
-    usual = ["candidates=all", "save_ranks=True"]
-    run(case, tmp_path / "files", *usual, f"filter_paths={tmp_path / 'known'}")
-    config = evolve(load_config(case.config, usual), edge_paths=[], filter_paths=[])
-    evaluate(config, edges=Edges(edges, known=[edges[::2]]), output=tmp_path / "arrays", workers=1)
-
-    found = compare(tmp_path / "files", tmp_path / "arrays")
-
-    assert {of.difference for of in found.differences} == {0.0}
-    other = tmp_path / "other"
-    evaluate(config, edges=Edges(edges, known=[edges[1::2]]), output=other, workers=1)
-    with pytest.raises(OutputError, match="filter_paths and train_paths differ: 1 only in A, 1 only in B"):
-        compare(tmp_path / "files", other)
