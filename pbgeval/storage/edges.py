@@ -7,10 +7,11 @@ A bucket without a file is empty. A file outside the declared partitions is refu
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,7 +24,7 @@ from pbgeval.notation import Bucket
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File, state_of
 from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.objects import Hdf5Source, RemoteObject, open_hdf5_at, read_object_folder
-from pbgeval.storage.text import blocks_of, fingerprint_of, listed, one_line
+from pbgeval.storage.text import fingerprint, listed, one_line
 from pbgeval.storage.writing import Check, write_atomically
 
 if TYPE_CHECKING:
@@ -43,31 +44,20 @@ class PlainColumns:
     """The positions of a file's columns, and its size and time to detect changes."""
 
     columns: tuple[tuple[np.dtype, int, tuple[int, ...]], ...]  # numbers, rows per piece, byte of each piece
-    state: tuple[int, int] | None  # of the file; None: an object is read in its place
+    state: tuple[int, int]  # of the file
 
     @classmethod
     def from_datasets(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
-        """Return where datasets of an open file lie; None where one is not plain."""
+        """Return where datasets of an open file lie; None where one is not plain or HDF5 does not read by itself."""
         columns = [
             (dataset.dtype, dataset.rows_per_chunk or dataset.num_rows, offsets)
             for dataset in datasets
             if dataset.file is file and dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows
             if (offsets := dataset.piece_offsets()) is not None
         ]
-        return cls(tuple(columns), file.state) if len(columns) == len(datasets) else None
-
-    def parts(self, blocks: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-        """Return which bytes (start, stop) of the file hold blocks of rows (start, stop), for each column."""
-        return [
-            [
-                (offsets[piece] + low * number.itemsize, offsets[piece] + high * number.itemsize)
-                for start, stop in blocks
-                for piece in range(start // rows_per_piece, -(-stop // rows_per_piece))
-                for low in [max(start - piece * rows_per_piece, 0)]
-                for high in [min(stop - piece * rows_per_piece, rows_per_piece)]
-            ]
-            for number, rows_per_piece, offsets in self.columns
-        ]
+        if file.state is None or len(columns) < len(datasets):
+            return None
+        return cls(tuple(columns), file.state)
 
     def read(self, path: Path, start: int, stop: int) -> list[np.ndarray] | None:
         """Return rows start to stop of each column, int64; None where HDF5 has to be asked what is wrong."""
@@ -95,7 +85,6 @@ def _read_plain(
     return numbers.astype(np.int64, copy=False)
 
 
-IDS = ("lhs", "rel", "rhs")
 _INTEGERS = "iu"  # numpy's kinds: signed, unsigned
 _NUMBERS = "iuf"
 _BUCKET_FILE = re.compile(r"edges_(0|[1-9][0-9]*)_(0|[1-9][0-9]*)\.h5")
@@ -191,14 +180,6 @@ class _EdgeRows(ABC):
     def _read(self, start: int, stop: int) -> _Rows: ...
 
 
-_ROWS_OF_BLOCK = 512  # of which a fingerprint covers 64
-
-
-def _fingerprint_of_columns(num_edges: int, columns: Iterable[np.ndarray]) -> str:
-    """Return the fingerprint of edges, of whose columns the rows in `blocks_of` are given."""
-    return fingerprint_of(num_edges, (np.ascontiguousarray(column, "<i8").tobytes() for column in columns))
-
-
 @attrs.frozen
 class BucketFile(_EdgeRows, Hdf5Source):
     """A bucket's file whose header has been checked; `find_buckets` makes them."""
@@ -211,25 +192,6 @@ class BucketFile(_EdgeRows, Hdf5Source):
     rows_per_chunk: int  # rows that are unpacked together, 1 if not compressed; each range read unpacks its chunks anew
     plain: PlainColumns | None = None  # lhs, rel, rhs (and time), where these are all and lie there as they are
     times: tuple[str, ...] = ()  # the dataset of times, if they are read
-    whole: PlainColumns | None = None  # all that the file says of edges, times too, where it lies there as it is
-
-    def fingerprint(self) -> str:
-        """Return a short text that changes when the edges do; that of an array with the same numbers in the same order.
-
-        Files that are packed, or have weights or features, have that of their bytes.
-        """
-        if self.whole is None:
-            return super().fingerprint()
-        blocks = blocks_of(self.num_edges, _ROWS_OF_BLOCK)
-        parts = self.whole.parts(blocks)
-        found = iter(self.read_bytes([part for of_column in parts for part in of_column]))
-        return _fingerprint_of_columns(
-            self.num_edges,
-            (
-                np.frombuffer(b"".join(next(found) for _ in of_column), number)
-                for of_column, (number, *_) in zip(parts, self.whole.columns, strict=True)
-            ),
-        )
 
     def _read(self, start: int, stop: int) -> _Rows:
         columns = self.plain.read(self.path, start, stop) if self.plain is not None else None
@@ -237,7 +199,8 @@ class BucketFile(_EdgeRows, Hdf5Source):
             return _checked(self.path, start, columns)
         with open_hdf5_at(self.path, self.of) as file:
             columns = [
-                _read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop) for name in (*IDS, *self.times)
+                _read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop)
+                for name in ("lhs", "rel", "rhs", *self.times)
             ]
             weights = (
                 _read_range(_column(file, "weight", _NUMBERS, self.num_edges), start, stop, np.float64)
@@ -325,7 +288,7 @@ def open_bucket(
         if has_weight:
             _column(file, "weight", _NUMBERS, num_edges)
         lhs_featurized, rhs_featurized = (_is_featurized(file, prefix, num_edges) for prefix in ("lhsd", "rhsd"))
-        has_more = has_weight or lhs_featurized or rhs_featurized
+        has_more = of is not None or has_weight or lhs_featurized or rhs_featurized
         return BucketFile(
             path,
             bucket,
@@ -334,24 +297,10 @@ def open_bucket(
             lhs_featurized,
             rhs_featurized,
             rows_per_chunk=max((column.rows_per_chunk or 1) if column.num_filters else 1 for column in columns),
-            plain=None if has_more or of is not None else PlainColumns.from_datasets(file, columns),
+            plain=None if has_more else PlainColumns.from_datasets(file, columns),
             of=of,
             times=times,
-            whole=None if has_more else _whole(file, columns, num_edges),
         )
-
-
-def _whole(file: Hdf5File, columns: Sequence[Hdf5Dataset], num_edges: int) -> PlainColumns | None:
-    """Return where the columns lie, and times that are not among them; None where something does not lie as it is."""
-    if not num_edges:
-        return PlainColumns((), file.state)
-    times = []
-    if len(columns) == len(IDS) and file.has("time"):
-        try:
-            times = [_column(file, "time", _INTEGERS, num_edges)]
-        except StorageError:  # whatever it is, these edges have no times
-            return None
-    return PlainColumns.from_datasets(file, [*columns, *times])
 
 
 def _is_featurized(file: Hdf5File, prefix: str, num_edges: int) -> bool:
@@ -475,10 +424,14 @@ class ArrayEdges(_EdgeRows):
         return _checked(self.path, start, columns)
 
     def fingerprint(self) -> str:
-        """Return a short text that changes when the edges do; that of a plain file with the same numbers."""
-        array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
-        blocks = blocks_of(len(array_E3), _ROWS_OF_BLOCK)
-        return _fingerprint_of_columns(len(array_E3), np.concatenate([array_E3[slice(*block)] for block in blocks]).T)
+        """Return a short text that changes when the edges do."""
+        if self.array_E3 is None:
+            return fingerprint(self.path)
+        return hashlib.sha256(np.ascontiguousarray(self.array_E3, np.int64).data).hexdigest()[:32]
+
+    def in_memory(self) -> ArrayEdges:
+        """Return the edges of a file as if they had been given in memory, so that their fingerprint is that of ids."""
+        return attrs.evolve(self, array_E3=open_npy(self.path, _INTEGERS)[0])
 
     def save(self, path: Path, check: Check | None = None) -> None:
         """Write edges in memory as int64 into a .npy file, as `write_atomically` does.

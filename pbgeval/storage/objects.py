@@ -27,7 +27,6 @@ from pbgeval.storage.text import (
     fingerprint_of,
     one_line,
     read_bytes,
-    read_parts,
     unreadable,
     without_secrets,
 )
@@ -242,19 +241,6 @@ class Hdf5Source:
         """Return a short text that changes with the content; an object has that of a file with the same content."""
         of = self.of
         return fingerprint(self.path) if of is None else fingerprint_of(of.size, read_ranges(of, blocks_of(of.size)))
-
-    def read_bytes(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read ranges of bytes (start, stop).
-
-        Raises:
-            StorageError: the file or object is missing, cannot be read, or is shorter.
-        """
-        if self.of is not None:
-            return read_ranges(self.of, ranges)
-        _, found = read_parts(self.path, lambda _: ranges)
-        if [len(of) for of in found] != [stop - start for start, stop in ranges]:
-            raise StorageError(f"{self.path}: the file has become shorter; write it again")
-        return found
 
 
 @frozen

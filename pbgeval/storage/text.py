@@ -326,12 +326,12 @@ _NUM_BLOCKS = 64
 _BLOCK_BYTES = 4096
 
 
-def blocks_of(size: int, block: int = _BLOCK_BYTES) -> list[tuple[int, int]]:
-    """Return which bytes, or rows, (start, stop) of a file of some size a fingerprint covers: 64 even blocks."""
-    if size <= _NUM_BLOCKS * block:
+def blocks_of(size: int) -> list[tuple[int, int]]:
+    """Return which bytes (start, stop) of a file of some size the fingerprint covers."""
+    if size <= _NUM_BLOCKS * _BLOCK_BYTES:
         return [(0, size)]
-    starts = [index * (size - block) // (_NUM_BLOCKS - 1) for index in range(_NUM_BLOCKS)]
-    return [(start, start + block) for start in starts]
+    starts = [index * (size - _BLOCK_BYTES) // (_NUM_BLOCKS - 1) for index in range(_NUM_BLOCKS)]
+    return [(start, start + _BLOCK_BYTES) for start in starts]
 
 
 def fingerprint_of(size: int, blocks: Iterable[bytes]) -> str:
@@ -354,19 +354,12 @@ def fingerprint(path: Path) -> str:
     Raises:
         StorageError: the file is missing or cannot be read.
     """
-    return fingerprint_of(*read_parts(path, blocks_of))
-
-
-def read_parts(path: Path, parts: Callable[[int], Sequence[tuple[int, int]]]) -> tuple[int, list[bytes]]:
-    """Return a file's size, and the bytes of some parts (start, stop), which depend on it; fewer at the file's end.
-
-    Raises:
-        StorageError: the file is missing or cannot be read.
-    """
     try:
         with open_input(path) as file:
             size = os.fstat(file.fileno()).st_size
-            return size, [os.pread(file.fileno(), stop - start, start) for start, stop in parts(size)]
+            return fingerprint_of(
+                size, (os.pread(file.fileno(), stop - start, start) for start, stop in blocks_of(size))
+            )
     except OSError as error:
         raise StorageError(f"{path}: cannot read the file: {one_line(error)}; check the path") from error
 

@@ -25,7 +25,6 @@ from pbgeval.notation import Bucket
 from pbgeval.report.summary import summary_of
 from pbgeval.results import saved_run
 from pbgeval.results.output import OutputDirectory, digest_of
-from pbgeval.storage.edges import BucketFile
 from pbgeval.storage.row_files import RANK_COLUMNS
 from tests.examples import examples
 from tests.kit import pbg_files
@@ -509,7 +508,7 @@ def test_ids_out_of_range_are_refused(case: SavedCase, monkeypatch: pytest.Monke
     with h5py.File(Path(case.config.edge_paths[0]) / "edges_0_0.h5", "r+") as file:
         file[name][:] = values
     fingerprints = iter(digest for of in case.report.document["provenance"]["data"]["edges"] for digest in of.values())
-    monkeypatch.setattr(BucketFile, "fingerprint", lambda _: next(fingerprints))
+    monkeypatch.setattr(saved_run, "fingerprint", lambda _: next(fingerprints))
 
     message = rf"edges_0_0\.h5: dataset {name}, row 0: expected an id in 0"
     refused(case, DataError, message, edge_paths=case.config.edge_paths)

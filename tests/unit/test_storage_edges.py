@@ -10,8 +10,7 @@ import torch
 from pbgeval.errors import DataError
 from pbgeval.notation import Bucket
 from pbgeval.storage import edges
-from pbgeval.storage.edges import Edges, bucket_path, edges_of_file, find_buckets
-from pbgeval.storage.text import fingerprint
+from pbgeval.storage.edges import bucket_path, find_buckets
 from tests.kit.pbg_files import LAYOUTS, write_edges
 from tests.kit.refusals import fault_of
 
@@ -239,74 +238,3 @@ def test_a_file_that_was_truncated_shrank_or_went_since_its_header_was_read_is_a
     damage(path)
 
     assert fault in fault_of(lambda: file.read(0, 3000))
-
-
-# Fingerprints: of the numbers, wherever they are, unless a file is packed or says more.
-
-PLAIN = [LAYOUTS["contiguous"], LAYOUTS["one_chunk"], {"chunks": (700,), "maxshape": (None,)}]
-LARGE = 40_000  # edges, of which a fingerprint covers a part
-
-
-def fingerprints(folder, lhs, rel, rhs, *more, **options):
-    """That of a file, of an array in memory, of a .npy file."""
-    write_edges(folder, (0, 0), lhs, rel, rhs, time=more[0] if more else None, **options)
-    np.save(folder / "edges.npy", np.stack([lhs, rel, rhs, *more], axis=1))
-    (in_memory,) = Edges(np.stack([lhs, rel, rhs, *more], axis=1).astype(np.int32)).by_name()["edge_paths"].values()
-    return [of.fingerprint() for of in (only_bucket(folder), in_memory, edges_of_file(folder / "edges.npy"))]
-
-
-@pytest.mark.parametrize("num_edges", [0, 1, NUM_EDGES, LARGE])
-@pytest.mark.parametrize("dtype", ["<i4", "<i8"])
-@pytest.mark.parametrize("layout", PLAIN, ids=str)
-def test_the_same_edges_have_the_same_fingerprint_in_files_and_arrays(tmp_path, layout, dtype, num_edges):
-    lhs, rel, rhs = columns(num_edges)
-    times = np.arange(num_edges)
-    without = fingerprints(tmp_path, lhs, rel, rhs, dtype=dtype, layout=layout)
-    with_times = fingerprints(tmp_path, lhs, rel, rhs, times, dtype=dtype, layout=layout)
-
-    assert [len({*without}), len({*with_times})] == [1, 1]
-    assert (without[0] == with_times[0]) is (num_edges == 0)
-    (file,) = find_buckets(tmp_path, 1, 1, with_time=True).values()
-    assert file.fingerprint() == with_times[0]
-
-
-@pytest.mark.parametrize("num_edges", [NUM_EDGES, LARGE])
-def test_another_number_order_column_or_length_is_another_fingerprint(tmp_path, num_edges):
-    first = columns(num_edges)
-    found = {*fingerprints(tmp_path, *first)}
-    changed = [[of.copy() for of in first] for _ in range(8)]
-    for place, row in enumerate((0, num_edges - 1)):
-        for at in range(3):
-            changed[place * 3 + at][at][row] += 1
-    changed[6] = [of[::-1].copy() for of in first]
-    changed[7] = [of[:-1] for of in first]
-    changed.append([first[2], first[1], first[0]])
-    for of in changed:
-        found |= {*fingerprints(tmp_path, *of)}
-
-    assert len(found) == 1 + len(changed)
-
-
-@pytest.mark.parametrize("more", [{"layout": LAYOUTS["gzip_shuffle"]}, {"weight": np.arange(NUM_EDGES)}], ids=str)
-def test_a_file_that_is_packed_or_has_weights_has_the_fingerprint_of_its_bytes(tmp_path, more):
-    path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES), **more)
-
-    assert only_bucket(tmp_path).fingerprint() == fingerprint(path)
-
-
-def test_a_file_that_has_become_shorter_since_its_header_was_read_has_no_fingerprint(tmp_path):
-    path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES))
-    file = only_bucket(tmp_path)
-    os.truncate(path, path.stat().st_size - 8)
-
-    assert fault_of(file.fingerprint) == f"{path}: the file has become shorter; write it again"
-
-
-@pytest.mark.parametrize("time", [np.zeros((NUM_EDGES, 2), np.int64), np.zeros(3, np.int64), np.ones(NUM_EDGES)])
-def test_a_dataset_of_times_that_has_none_changes_no_edge(tmp_path, time):
-    path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES))
-    with h5py.File(path, "r+") as file:
-        file["time"] = time
-
-    assert only_bucket(tmp_path).fingerprint() == fingerprint(path)
-    assert only_bucket(tmp_path).read(0, 3).num_edges == 3
