@@ -57,6 +57,4 @@ def why_not_exact(config: EvalConfig) -> str | None:
         bias=config.bias,
         dynamic=config.dynamic_relations,
     )
-    if slow is None and config.compute_loss and sampled:
-        slow = "compute_loss = True"
     return None if slow is None else f"exact ranks in sampled lists take 1.5 to 6 times as long on a CPU with {slow}"
