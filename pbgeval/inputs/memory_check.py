@@ -86,7 +86,7 @@ def expected_memory(
         held = check_sample(limit, resident, num_queries, num_scores, filtered=protocol.filtered)
     if protocol.sweeps:
         widest = max(config.dimension_of(name) for name in config.used_entity_types)
-        row_bytes, most_rows = sizes_of_sweep(widest, dtype_of(config), device)
+        row_bytes, most_rows = sizes_of_sweep(widest, dtype_of(config), device, num_queries)
         plan = plan_memory(limit, resident, num_edges, num_queries, row_bytes, num_threads, held, most_rows)
         plan = evolve(plan, rows_per_range=min(plan.rows_per_range, max(inputs.numbering.num_entities, 1)))
         fixed = fixed_bytes(resident, held, num_edges, num_queries)
@@ -140,7 +140,7 @@ def bytes_of_units(inputs: Inputs, protocol: Protocol, num_threads: int) -> int:
     if inputs.candidates == {CandidatePolicy.SAMPLED.value}:
         return num_bytes
     widest = max(config.dimension_of(name) for name in config.used_entity_types)
-    row_bytes, _ = sizes_of_sweep(widest, dtype_of(config), torch.device("cpu"))
+    row_bytes, _ = sizes_of_sweep(widest, dtype_of(config), torch.device("cpu"), 0)
     of_queries, of_range = COPIES_IN_UNITS[precision_of(config) == "float64"]
     num_queries = min(num_edges, config.sample_edges or num_edges)
     num_rows = max((rows.num_rows for rows in inputs.embeddings.values()), default=0)

@@ -87,6 +87,8 @@ class PartitionHolder:
 
 # `max_memory` -> sizes of blocks, and what is kept in memory between the sweeps. Changes no number.
 
+CELLS_PER_RANGE = 1 << 29  # of queries and candidates, on a CPU
+LEAST_ROWS = 1 << 11  # of a range of so many
 MIN_ROWS_PER_RANGE = 1 << 10  # candidates that queries stream past at a time; at most, sizes of blocks say
 MAX_KNOWN_ROWS = 1 << 20  # known edges read at a time
 BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
@@ -230,16 +232,20 @@ def plan_memory(
     )
 
 
-def sizes_of_sweep(dimension: int, dtype: torch.dtype, device: torch.device) -> tuple[int, int]:
+def sizes_of_sweep(dimension: int, dtype: torch.dtype, device: torch.device, num_queries: int) -> tuple[int, int]:
     """Return the bytes of a prepared row, and how many candidates queries stream past at a time at most.
 
     Args:
         dimension: of the widest vectors.
         dtype: of vectors.
         device: of the worker.
+        num_queries: of the run. On a CPU, a range that is interrupted takes long to repeat.
     """
     sizes, width = sizes_on(device), dimension + NUMBERS_OF_TRUE
-    return width * dtype.itemsize, max(min(sizes.swept_rows, sizes.swept_numbers // width), 1)
+    most_rows = max(min(sizes.swept_rows, sizes.swept_numbers // width), 1)
+    if device.type == "cpu":
+        most_rows = min(most_rows, max(CELLS_PER_RANGE // max(num_queries, 1), LEAST_ROWS))
+    return width * dtype.itemsize, most_rows
 
 
 def fixed_bytes(resident: int, held: int, num_edges: int, num_queries: int) -> int:

@@ -175,6 +175,8 @@ def _winners(queries: SavedQueries, at: np.ndarray, side: int) -> Iterator[str]:
     winners, counts = np.unique(queries.winner_Q[lost], return_counts=True)
     own = int(own_first(queries, at).sum())
     if not len(winners):
+        if own:
+            yield f"In {own:,} of {len(at):,} {SIDES[side]} queries the entity that the query names comes first."
         return
     order = np.lexsort((winners, -counts))
     told = [f"{_name(queries.winners[winners[one]])} ({counts[one]:,})" for one in order[:MAX_WINNERS]]

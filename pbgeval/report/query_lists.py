@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pbgeval.report.tables import DataTable, clipped
+from pbgeval.storage.text import plural
 
 MAX_ANSWERS = 3  # of a query, below its list
 
@@ -31,7 +32,9 @@ def answers_told(
         place = ""
         if rank is not None:
             number, num_candidates, num_tied = rank
-            place = f", rank {number:,.10g} of {num_candidates:,}" + f", tied with {num_tied:,}" * bool(num_tied)
+            place = f", rank {number:,.10g} of {num_candidates:,}" + f", tied with {plural(num_tied, 'other')}" * bool(
+                num_tied
+            )
         told.append(f"{clipped(name)}{place}{'' if name in listed else ' (not in this list)'}")
     others = f"; and {num_answers - len(ranks):,} more" if num_answers > len(ranks) else ""
     first = f"{'Answer' if num_answers == 1 else 'Answers'}: {'; '.join(told)}{others}."

@@ -11,6 +11,9 @@ from pbgeval.storage.left_out import num_left_out
 
 MAX_SHOWN = 60  # characters of a value
 DIVIDED = "they split the graph differently"
+# Digests of arrays are of numbers, those of files of bytes, also of the same edges. Arrays are in one partition.
+ONE_BUCKET = "0_0"
+OTHER_FORM = " (the same edges in an array, a .npy file and another file count as different; give both runs one form)"
 
 # Settings that decide which edges are evaluated, and which of their sides.
 QUERY_SETTINGS = (
@@ -100,7 +103,7 @@ def _edges(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
     for index, files in enumerate(zip(of_a, of_b, strict=True)):
         unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
         if unlike:
-            why = f" ({left_out})" if left_out else ""
+            why = f" ({left_out})" if left_out else OTHER_FORM if unlike == [ONE_BUCKET] else ""
             yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}{why}"
 
 
@@ -131,4 +134,6 @@ def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
     )
     if known_a != known_b:
         only_a, only_b = len(known_a - known_b), len(known_b - known_a)
-        yield f"filter_paths and train_paths differ: {only_a} only in A, {only_b} only in B"
+        other_form = all(list(json.loads(one)) == [ONE_BUCKET] for one in known_a ^ known_b)
+        why = OTHER_FORM if other_form else ""
+        yield f"filter_paths and train_paths differ: {only_a} only in A, {only_b} only in B{why}"

@@ -279,7 +279,8 @@ def open_bucket(
     """
     with open_hdf5_at(path, of) as file:
         file.check_format_version()
-        with_time = file.has("time") if with_time is None else with_time
+        if with_time is None:
+            with_time = file.has("time") and file.find("time") is not None
         rel, times = _column(file, "rel", _INTEGERS), ("time",) if with_time else ()
         num_edges = rel.num_rows
         lhs, *others = (_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rhs", *times))

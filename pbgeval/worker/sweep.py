@@ -68,8 +68,6 @@ from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.range_tables import RangeTables
 from pbgeval.worker.record import Record
 
-CELLS_PER_RANGE = 1 << 29  # of queries and candidates, on a CPU: a range that is interrupted is repeated
-LEAST_ROWS = 1 << 11  # of such a range
 RowsOf = Callable[[str, Sequence[tuple[tuple[int, ...], torch.dtype]]], list[Rows]]  # where rows are kept: see `_rows`
 
 
@@ -158,10 +156,8 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
 def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
     config = context.inputs.config
     widest = max(config.dimension_of(name) for name in config.used_entity_types)
-    row_bytes, most_rows = sizes_of_sweep(widest, context.settings.relations[0].dtype, context.device)
     num_queries = edges.num_edges * len(context.settings.sides)
-    if context.device.type == "cpu":
-        most_rows = min(most_rows, max(CELLS_PER_RANGE // max(num_queries, 1), LEAST_ROWS))
+    row_bytes, most_rows = sizes_of_sweep(widest, context.settings.relations[0].dtype, context.device, num_queries)
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
     held = context.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
     plan = plan_memory(limit, resident, edges.num_edges, num_queries, row_bytes, threads, held, most_rows)

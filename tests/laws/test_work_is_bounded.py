@@ -11,10 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pbgeval import evaluate, load_config
+from pbgeval.inputs import partitions
 from pbgeval.notation import Side
 from pbgeval.scoring import block_sizes, distances
 from pbgeval.scoring.blas import find_sgemm
-from pbgeval.worker import known, sweep
+from pbgeval.worker import known
 from tests.kit.case import TinyCase
 from tests.kit.commands import unit_log
 
@@ -98,14 +99,14 @@ def test_a_range_of_candidates_takes_so_many_cells_at_most(
     cells: int, num_ranges: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that little is repeated after an interruption: 300 edges, 600 queries."""
-    monkeypatch.setattr(sweep, "CELLS_PER_RANGE", cells)
-    monkeypatch.setattr(sweep, "LEAST_ROWS", 70)
+    monkeypatch.setattr(partitions, "CELLS_PER_RANGE", cells)
+    monkeypatch.setattr(partitions, "LEAST_ROWS", 70)
     sizes = {"partition_sizes": (NUM_ENTITIES,), "edges_per_bucket": NUM_ENTITIES}
     TinyCase.write(tmp_path, **sizes, candidates="all", dynamic=True, filter_paths=["edges"])
     config = load_config(tmp_path / "eval.py")
 
     report = evaluate(config, output=tmp_path / "output", workers=1, device="cpu")
-    monkeypatch.setattr(sweep, "CELLS_PER_RANGE", 1 << 40)
+    monkeypatch.setattr(partitions, "CELLS_PER_RANGE", 1 << 40)
 
     events = [line["event"] for line in unit_log(tmp_path / "output")]
     assert events.count("finish") == num_ranges

@@ -109,7 +109,7 @@ def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> 
     better = sum(scores[index] > scores[1] for index in range(NUM_ENTITIES) if index not in (1, 2, 7))
     tied = sum(scores[index] == scores[1] for index in range(NUM_ENTITIES) if index not in (1, 2, 7))
     rank = f"Answer: entity 1, rank {1 + better + tied / 2:g} of {NUM_ENTITIES - 2}"
-    rank += f", tied with {tied}" if tied else ""
+    rank += ", tied with 1 other" if tied == 1 else f", tied with {tied} others" if tied else ""
     is_listed = 1 in best
     assert f"{rank}{'' if is_listed else ' (not in this list)'}. Known answers do not compete." in repr(found)
     assert len(report.top(tail="entity 8", relation="relation 1")) == 5
