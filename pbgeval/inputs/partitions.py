@@ -290,7 +290,8 @@ def _check_limit(limit: int | None, num_bytes: int, purpose: str, resident: int)
     if limit is not None and limit < needed:
         raise ConfigError(
             f"max_memory: expected at least {_megabytes(needed)}MB {purpose} here (a worker holds "
-            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it, or sample fewer edges"
+            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it, sample fewer edges, or leave "
+            "out the pooled AUC (metrics=rank)"
         )
 
 
