@@ -54,7 +54,7 @@ def main() -> None:
     if options.smoke:
         size = JobSize(num_entities=500, num_edges=20, dimension=16)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    load_compiled(torch.device("cpu"), torch.float32)
+    load_compiled(torch.device("cpu"), torch.float32, with_products=True)
     runs: dict[str, list[Run]] = {way: [] for way in (FLOAT32, BY_FLOAT32, EXACT)}
     speeds: list[float] = []
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-") as folder:

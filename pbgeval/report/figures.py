@@ -116,7 +116,7 @@ def time_aware_told(document: Mapping[str, Any]) -> str:
     keys = [key for _, of in headline_rows(metrics, document["headline"]) if (key := f"both.{of}") in metrics]
     usual = [key for key in keys if key.endswith((".mean_reciprocal_rank", ".hits_at_1", ".hits_at_10"))]
     told = ", ".join(f"{short_title(key)} {text_of(key, metrics[key])}" for key in usual or keys[:2])
-    return f"Time-aware filter, window {window:,}: {told}." if told else ""
+    return f"Time-aware filter, window {window:,}: {told}." if told and window is not None else ""
 
 
 def is_sure(document: Mapping[str, Any], key: str) -> bool:

@@ -48,7 +48,7 @@ SETTINGS = Keys(
         **dict.fromkeys(("num_batch_negs", "num_uniform_negs", "num_degree_negs", "seed"), COUNT),
         **dict.fromkeys(("batch_size", "workers"), OrNull(POSITIVE)),
         **dict.fromkeys(("target_error", "sample_edges"), OrNull(NUMBER)),
-        "save_topk": OrNull(COUNT),
+        **dict.fromkeys(("save_topk", "time_window"), OrNull(COUNT)),
         "hits_at": Items(POSITIVE),
         **dict.fromkeys(("breakdowns", "metrics"), Items(TEXT)),
         **dict.fromkeys(("comparator", "precision"), TEXT),

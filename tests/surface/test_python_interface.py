@@ -260,8 +260,9 @@ def test_what_to_know_before_quoting_a_figure_is_said_wherever_figures_are(edges
     )
 
     source = read_source(tmp_path / "out", None, "mrr", told.append)
-    shown = (repr(made), repr(again), made._repr_html_(), markdown(source), latex(source), page_of(source).render())
+    shown = (repr(made), repr(again), made._repr_html_(), markdown(source), latex(source))
     assert all(words in " ".join(text.split()) for text in (*told, *shown))
+    assert f">{words[0].upper()}{words[1:]}" in page_of(source).render()
     assert len(told) == 2
 
 

@@ -111,7 +111,10 @@ def test_the_table_has_every_figure_and_the_average_over_graphs(finished: Path) 
     assert "has the best average MRR" in page
 
 
-def test_warnings_of_every_result_stand_before_the_figures_and_chance_is_marked(finished: Path) -> None:
+def test_warnings_of_every_result_stand_before_the_figures_and_chance_is_marked(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")  # so that no sentence is broken
     output = finished / "results" / "many"
     document = json.loads((output / "suite.json").read_text(encoding="utf-8"))
     page, latex = ((output / f"suite.{kind}").read_text(encoding="utf-8") for kind in ("html", "tex"))

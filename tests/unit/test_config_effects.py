@@ -104,8 +104,8 @@ def changed(case: TinyCase, settings: Mapping[str, Any]) -> EvalConfig:
 
 
 def figures(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    # A window without known edges has a section of its own, in which nothing is filtered.
-    left_out = ("provenance", "run", "time_filtered_metrics")
+    # A window without known edges has a section of its own, in which nothing is filtered; edges are told by times.
+    left_out = ("provenance", "run", "time_filtered_metrics", "edge_diagnostics")
     document = {key: value for key, value in report.document.items() if key not in left_out}
     return document, {name: [*map(dict, rows)] for name, rows in report.rows.items()}
 
