@@ -32,9 +32,8 @@ def answers_told(
         place = ""
         if rank is not None:
             number, num_candidates, num_tied = rank
-            place = f", rank {number:,.10g} of {num_candidates:,}" + f", tied with {plural(num_tied, 'other')}" * bool(
-                num_tied
-            )
+            ties = f", tied with {plural(num_tied, 'other')}" if num_tied else ""
+            place = f", rank {number:,.10g} of {num_candidates:,}{ties}"
         told.append(f"{clipped(name)}{place}{'' if name in listed else ' (not in this list)'}")
     others = f"; and {num_answers - len(ranks):,} more" if num_answers > len(ranks) else ""
     first = f"{'Answer' if num_answers == 1 else 'Answers'}: {'; '.join(told)}{others}."
