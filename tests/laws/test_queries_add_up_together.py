@@ -6,6 +6,7 @@ import math
 import random
 
 import numpy as np
+import pytest
 import torch
 from attrs import evolve
 from hypothesis import given
@@ -19,6 +20,7 @@ from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, share_of
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.worker import record as record_module
 from pbgeval.worker.record import Record
 
 LAYOUT = StatsLayout((1, 3, 10))
@@ -98,3 +100,16 @@ def test_a_smaller_share_of_scores_is_kept_of_those_that_wait_too() -> None:
     expected = share_of(codes, 0.25)
     assert 0 < len(expected) < 400
     assert [np.concatenate(scores).tolist() for scores in (pool.true, pool.competing)] == [expected.tolist()] * 2
+
+
+def test_no_more_queries_wait_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits takes memory: so it is added up as soon as there are enough."""
+    monkeypatch.setattr(record_module, "MAX_WAITING_QUERIES", 4)
+    record = Record(GroupStats.zero(LAYOUT, KEYS), None, GroupedStats(LAYOUT), ClusterSums(LAYOUT))
+    num_pooled = []
+
+    for seed in range(4):
+        record.add_soon(some_queries(seed, KEYS[0], 2))
+        num_pooled.append(sum(map(len, record.raw.pools[KEYS[0]].true)))
+
+    assert num_pooled == [0, 4, 4, 8]

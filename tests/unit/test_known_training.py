@@ -13,9 +13,9 @@ from pbgeval.ranking.keys import CodeCounts, EdgeColumns
 from pbgeval.worker.training_edges import SlotCounts, class_limits, frequency_classes
 from tests.examples import examples
 
-NUMBERING = EntityNumbering.from_sizes({("item", 0): 3, ("item", 1): 2, ("tag", 0): 0, ("user", 0): 4})
+NUMBERING = EntityNumbering.from_sizes({("item", 0): 3, ("item", 1): 2, ("user", 0): 4, ("zone", 0): 0})
 NUM_ENTITIES, NUM_RELATIONS = 9, 4
-RANGES = {"item": range(5), "tag": range(0), "user": range(5, 9)}
+RANGES = {"item": range(5), "user": range(5, 9), "zone": range(0)}
 
 edges = st.lists(st.tuples(st.integers(0, 8), st.integers(0, NUM_RELATIONS - 1), st.integers(0, 8)), max_size=40)
 
