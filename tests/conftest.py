@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import os
@@ -331,6 +332,7 @@ def kernel_device(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Triton's interpreter")
     add_in_order_when_interpreted(monkeypatch)
     interpret_with_this_numpy(monkeypatch)
+    interpret_without_bookkeeping(monkeypatch)
     monkeypatch.setattr("triton.runtime.interpreter._patch_lang", request.getfixturevalue("language_of_kernels"))
     return "cpu"
 
@@ -348,6 +350,50 @@ def interpret_with_this_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
         tensor.__index__ = lambda self: self.handle.data.item()
 
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_and_mend)
+
+
+TYPES: dict[tuple[Any, ...], dict[str, Any]] = {}  # what the interpreter makes of a block's type, and of its shape
+
+
+def interpret_without_bookkeeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the interpreter make each type once, and look for no overflow, of which it would not tell: half the time."""
+    import triton.language as tl
+    from triton.language.semantic import TritonSemantic
+    from triton.runtime import interpreter
+
+    builder = interpreter.interpreter_builder
+    monkeypatch.setattr(builder, "options", dataclasses.replace(builder.options, sanitize_overflow=False))
+    number_type, make_type, make_tensor = interpreter._get_np_dtype, tl.block_type.__init__, tl.tensor.__init__
+    broadcast = TritonSemantic.broadcast_impl_value
+    by_name: dict[str, Any] = {}
+
+    def number_type_once(of: Any) -> Any:
+        if of.name not in by_name:
+            by_name[of.name] = number_type(of)
+        return by_name[of.name]
+
+    def make_type_once(of: Any, element: Any, shape: Any) -> None:
+        key = (element.name, *[getattr(size, "value", size) for size in shape])
+        if key not in TYPES:
+            make_type(of, element, shape)
+            TYPES[key] = vars(of).copy()
+        vars(of).update(TYPES[key])
+
+    def make_tensor_once(of: Any, handle: Any, of_type: Any) -> None:
+        key = (of_type.name,)
+        if key not in TYPES:
+            make_tensor(of, handle, of_type)
+            TYPES[key] = {name: value for name, value in vars(of).items() if name not in ("handle", "type")}
+        vars(of).update(TYPES[key], handle=handle, type=of_type)
+
+    def broadcast_where_shapes_differ(semantic: Any, one: Any, other: Any) -> tuple[Any, Any]:
+        same = one.type.is_block() and other.type.is_block() and [*one.type.shape] == [*other.type.shape]
+        return (one, other) if same else broadcast(semantic, one, other)
+
+    monkeypatch.setattr(interpreter, "_get_np_dtype", number_type_once)
+    monkeypatch.setattr(TritonSemantic, "broadcast_impl_value", broadcast_where_shapes_differ)
+    monkeypatch.setattr(tl.block_type, "__init__", make_type_once)
+    monkeypatch.setattr(tl.tensor, "__init__", make_tensor_once)
 
 
 def add_in_order_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
