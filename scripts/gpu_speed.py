@@ -104,7 +104,7 @@ def _counting(device: torch.device, dimension: int, queries_per_key: int, smoke:
     row_P, column_P = (torch.randint(len(of), (num_known,), device=device) for of in (query_KD, candidate_CD))
     targets = _targets(true_Q, row_Q)
 
-    def tiles() -> tuple[torch.Tensor, torch.Tensor]:
+    def tiles() -> torch.Tensor:
         columns = device_scores.Columns.from_rows(candidate_CD, row_hashes(candidate_CD))
         return device_scores.count(query_KD, columns, targets)
 

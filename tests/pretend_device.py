@@ -240,8 +240,12 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return PAIRED[term](query_QD[row_P], candidate_CD[column_P])
 
     def count(
-        query_KD: Tensor, columns: device_scores.Columns, targets: device_scores.Targets, term: str = "product"
-    ) -> tuple[Tensor, Tensor]:
+        query_KD: Tensor,
+        columns: device_scores.Columns,
+        targets: device_scores.Targets,
+        term: str = "product",
+        count_NQ: Tensor | None = None,
+    ) -> Tensor:
         launches.count += 1
         hash_C, own_Q = columns.hash_C, targets.own_Q
         candidate_CD = columns.transposed_KL.mT[: hash_C.numel(), : query_KD.shape[1]]
@@ -250,7 +254,8 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         competes_QC = torch.arange(hash_C.numel()) != own_Q[:, None]
         better_QC = competes_QC & ~twin_QC & (scores_QC > targets.score_Q[:, None])
         tied_QC = competes_QC & (twin_QC | (scores_QC == targets.score_Q[:, None]))
-        return better_QC.sum(1).int(), tied_QC.sum(1).int()
+        found_2Q = torch.stack([better_QC.sum(1), tied_QC.sum(1)]).int()
+        return found_2Q if count_NQ is None else count_NQ.index_add_(0, torch.arange(2), found_2Q)
 
     def compare(
         query_KD: Tensor,

@@ -113,11 +113,6 @@ def dtype_of(config: EvalConfig) -> torch.dtype:
     return _DTYPES[precision_of(config)] if config.has_vectors else torch.float64
 
 
-def _sent(parameters: Parameters, dtype: torch.dtype, device: torch.device) -> Parameters:
-    values = sent_together(device, *(value.to(dtype) for value in parameters.values()))
-    return dict(zip(parameters, values, strict=True))
-
-
 def _relations(
     config: EvalConfig, parameters: Sequence[Mapping[Side, Parameters]], device: torch.device
 ) -> tuple[Relation, ...]:
@@ -126,13 +121,15 @@ def _relations(
     dtype = dtype_of(config)
     # One for all relations, so that one tally counts their decisions.
     exact_comparator = ExactComparator(config.comparator, config.bias) if precision == "exact" else None
+    values = (value.to(dtype) for of_sides in parameters for of_side in of_sides.values() for value in of_side.values())
+    on_device = iter(sent_together(device, *values))
     return tuple(
         Relation(
             RelationScorer(
                 name=schema.name,
                 operator=schema.operator,
                 parameters={
-                    side: OPERATORS[schema.operator].prepared(_sent(of_side, dtype, device))
+                    side: OPERATORS[schema.operator].prepared({name: next(on_device) for name in of_side})
                     for side, of_side in of_sides.items()
                 },
                 comparator=Comparator(config.comparator, config.bias),

@@ -11,7 +11,7 @@ import torch
 from attrs import define
 from torch import Tensor
 
-from pbgeval.storage.transfers import on_the_host, sent
+from pbgeval.storage.transfers import sent
 
 NOBODY = torch.iinfo(torch.int64).max  # the entity id of a place without a candidate: after all others
 
@@ -66,12 +66,17 @@ class BestOnDevice:
         """Return lists that stay as these are now."""
         return BestOnDevice(self.score_Kk.clone(), self.entity_id_Kk.clone(), self.known_Kk.clone())
 
-    def listed(self) -> list[np.ndarray]:
-        """Return (key, score, entity id, is known) of all candidates that are listed, on the host."""
-        tables = on_the_host([self.score_Kk, self.entity_id_Kk, self.known_Kk])
-        score_Kk, entity_id_Kk, known_Kk = (of.numpy() for of in tables)
-        key, place = np.nonzero(entity_id_Kk != NOBODY)
-        return [key, *(of[key, place] for of in (score_Kk, entity_id_Kk, known_Kk))]
+    @property
+    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What `listed` is given on the host."""
+        return self.score_Kk, self.entity_id_Kk, self.known_Kk
+
+
+def listed(*tables: Tensor) -> list[np.ndarray]:
+    """Return (key, score, entity id, is known) of all candidates in lists that have come home."""
+    score_Kk, entity_id_Kk, known_Kk = (of.numpy() for of in tables)
+    key, place = np.nonzero(entity_id_Kk != NOBODY)
+    return [key, *(of[key, place] for of in (score_Kk, entity_id_Kk, known_Kk))]
 
 
 def _are_among(column_Kk: Tensor, num_columns: int, code_P: Tensor) -> Tensor:

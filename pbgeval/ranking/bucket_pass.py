@@ -146,7 +146,8 @@ def count_against_partition(
             of_part = (answers.between(start, stop) for answers in filters)
             rank(state, table.between(start, stop), start, threads, *of_part, home=home)
         num_outside = rows_E.numel() - state.queries.num_queries
-        home.bring(partial(_tally, group, state, settings, tallies[hidden], num_outside), state.true_values())
+        folded = [of for block in state.queries.blocks if state.loss for of in state.losses[block.first].folded]
+        home.bring(partial(_tally, group, state, settings, tallies[hidden], num_outside), state.true_values(), *folded)
 
 
 def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandidates, tally: SideTally) -> None:
@@ -225,9 +226,15 @@ def _state(
 
 
 def _tally(
-    group: Group, state: QueryGroupState, settings: PassSettings, tally: SideTally, num_outside: int, true_Q: Tensor
+    group: Group,
+    state: QueryGroupState,
+    settings: PassSettings,
+    tally: SideTally,
+    num_outside: int,
+    true_Q: Tensor,
+    *folded: Tensor,
 ) -> None:
-    """Hand over what was found, in the order of the edges; true scores are on the host."""
+    """Hand over what was found, in the order of the edges; true scores and folded losses have come home."""
     queries, counts = state.queries, state.counts()
     order = torch.from_numpy(np.argsort(queries.edge_Q))
     rows_Q = torch.from_numpy(queries.edge_Q)
@@ -236,11 +243,12 @@ def _tally(
         lengths_Q = counts.filtered.num_competitors_Q
         weights_Q = group.weights(rows_Q)
         losses = []
-        for block in queries.blocks:
+        for block, state_Q, fold_true_Q in zip(queries.blocks, folded[::2], folded[1::2], strict=True):
             part = slice(block.first, block.stop)
             if settings.lists.pbg_semantics:
                 lengths_Q[part] = state.competing.size(block.relation)
-            losses.append(state.losses[block.first].finish(lengths_Q[part], weights_Q[part]).cpu())
+            state.losses[block.first].take(state_Q, fold_true_Q)
+            losses.append(state.losses[block.first].finish(lengths_Q[part], weights_Q[part]))
         loss_Q = torch.cat(losses)[order]
     tally.add_queries(rows_Q[order], counts.select(order), num_outside=num_outside, loss_Q=loss_Q)
     kept_Q = slice(None) if state.sample is None else torch.from_numpy(state.sample.true_kept_Q)

@@ -78,17 +78,14 @@ class GpuBackend(TorchBackend):
             self._refuse_nan(block)
         query_KD, candidate_CD = block.queries.rows_BKD[0], block.candidates.rows_BCD[0]
         known = self._known(block.own_Q.where(_has_own(block), -1), block.known, block.queries.row_Q)
-        own_Q = known.own_Q
-        targets = _targets(block.queries, true, own_Q)
-        better_Q, tied_Q = device_scores.count(query_KD, block.candidates.columns, targets, self.comparator.term)
-        counts = [count_Q.unsqueeze(0) for count_Q in (better_Q, tied_Q, _num_competing(block))]
-        if block.known is not None:
-            counts.append(self._answers(block.queries, block.candidates, known))
+        targets, count_NQ = _targets(block.queries, true, known.own_Q), _before_candidates(block)
+        device_scores.count(query_KD, block.candidates.columns, targets, self.comparator.term, count_NQ)
+        self._add_answers(count_NQ, device_lists.KNOWN, block.queries, block.candidates, known)
         read_P = query_KD.new_empty(0)
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
             read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P, self.comparator.term)
-        return Counted(QueryCounts.of_rows(torch.cat(counts)), true.score_Q, read_P, NO_CELLS, scores_KC)
+        return Counted(QueryCounts.of_rows(count_NQ), true.score_Q, read_P, NO_CELLS, scores_KC)
 
     @property
     def counts_answers(self) -> bool:
@@ -97,12 +94,8 @@ class GpuBackend(TorchBackend):
     def count_answers(
         self, queries: QueryRows, candidates: CandidateRows, own_Q: Tensor, answers: CellIndex, key_Q: Tensor
     ) -> Tensor:
-        return self._answers(queries, candidates, self._known(own_Q, answers, key_Q))
-
-    def _answers(self, queries: QueryRows, candidates: CandidateRows, known: _Known) -> Tensor:
-        """Return better, tied and competing of known answers, int32 (3, Q), as `count_answers` does."""
         count_3Q = torch.zeros((3, queries.num_queries), dtype=torch.int32, device=self.device)
-        self._add_answers(count_3Q, device_lists.ALL, queries, candidates, known)
+        self._add_answers(count_3Q, device_lists.ALL, queries, candidates, self._known(own_Q, answers, key_Q))
         return count_3Q
 
     def _add_answers(
@@ -205,9 +198,11 @@ def _targets(queries: QueryRows, true: TrueScores, own_Q: Tensor) -> device_scor
     return device_scores.Targets(queries.row_on_device_Q, true.score_Q, true.kernel_Q, true.hash_Q, own_Q)
 
 
-def _num_competing(block: Block) -> Tensor:
-    """Return how many candidates compete in each query, on the device, int32: all but its true entity."""
-    return sent(block.num_columns - _has_own(block).int(), block.device)
+def _before_candidates(block: Block) -> Tensor:
+    """Return counts on the device, int32, of all and of known answers: zeros, but all compete but true entities."""
+    count_NQ = torch.zeros((3 if block.known is None else 6, block.own_Q.numel()), dtype=torch.int32)
+    count_NQ[2] = block.num_columns - _has_own(block).int()
+    return sent(count_NQ, block.device)
 
 
 def _has_own(block: Block) -> Tensor:

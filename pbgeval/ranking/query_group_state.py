@@ -16,7 +16,7 @@ from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.backend import Backend
-from pbgeval.ranking.best_on_device import BestOnDevice
+from pbgeval.ranking.best_on_device import BestOnDevice, listed
 from pbgeval.ranking.block import QueryRows
 from pbgeval.ranking.groups import QuerySource, refuse_nan_of_pairs, refused_by_name
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
@@ -33,6 +33,7 @@ from pbgeval.scoring import device_scores
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.home import Home
 from pbgeval.scoring.true_scores import VALUE, ExactTrue, TrueScores, fields_of_true
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.rows import Rows
@@ -205,6 +206,7 @@ class TopCandidates:
     # (keys, entity ids) -> which are evaluated answers; other known answers are left out. None: none are.
     is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     _on_device: BestOnDevice | None = None  # what blocks on a GPU have added since the lists were last packed
+    _came_home: tuple[Tensor, ...] | None = None  # the same, on the host
 
     @classmethod
     def zero(
@@ -259,11 +261,20 @@ class TopCandidates:
         tables = self.score_Kk.copy(), self.entity_id_Kk.copy(), self.known_Kk.copy()
         return TopCandidates(*tables, self.is_answer, self._on_device and self._on_device.copy())
 
+    def bring(self, home: Home) -> None:
+        """Bring home what is on a GPU, with what is found there."""
+        if self._on_device is not None:
+            home.bring(self._take, *self._on_device.tables)
+
+    def _take(self, *tables: Tensor) -> None:
+        self._came_home = tables
+
     def pack(self) -> list[np.ndarray]:
         """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
         if self._on_device is not None:
-            self.merge(*self._on_device.listed())
-            self._on_device = None
+            assert self._came_home is not None, "they are brought home with the counts of a range"
+            self.merge(*listed(*self._came_home))
+            self._on_device, self._came_home = None, None
         key, place = np.nonzero(self.entity_id_Kk >= 0)
         columns = [
             key,
@@ -348,6 +359,7 @@ class QueryGroupState:
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # For a model that scores all entities of a query at once: which true scores are made, at first use by a block.
     _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
+    _true_value_Q: Tensor | None = field(default=None, init=False)  # what has come home of `true_values`
 
     def __attrs_post_init__(self) -> None:
         num_rows = 6 if self.in_time_Q is None else 9
@@ -421,9 +433,16 @@ class QueryGroupState:
 
     def true_values(self) -> Tensor:
         """Return every query's true score, computed like the competitors' scores in the pooled AUC."""
+        if self._true_value_Q is not None:
+            return self._true_value_Q
         for block in self.queries.blocks:  # also those that met no candidate
             self._read_true_scores(block)
         return self.true_scores[VALUE].read(0, self.queries.num_queries).float()
+
+    def bring_true_values(self, home: Home) -> None:
+        """Bring them home with other results of a GPU that has made and keeps all of them."""
+        if self._is_read_Q is None and self.true_scores[VALUE].is_on_gpu:
+            home.bring(partial(setattr, self, "_true_value_Q"), self.true_values())
 
     def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
         """Prepare rows of candidates; the error names an entity whose row cannot be prepared."""

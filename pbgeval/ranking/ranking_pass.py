@@ -220,9 +220,11 @@ def _hand_over(work: RangeWork, block: QueryBlock, run: int, counted: Block, sco
     state, entity_ids_C = work.state, work.entity_ids(run)
     row_Q, own_Q, known = counted.queries.row_on_device_Q, counted.own_Q, counted.known
     if state.loss is not None:
-        fold = state.losses.setdefault(block.first, LossFold(state.loss, state.comparator, true_Q))
+        if block.first not in state.losses:
+            state.losses[block.first] = LossFold(state.loss, state.comparator, true_Q)
         own = own_cells(own_Q, scores_KC.shape[1])
-        fold.fold(scores_KC[row_Q], own if known is None else joined(own, _by_query(counted.queries.row_Q, known)))
+        excluded = own if known is None else joined(own, _by_query(counted.queries.row_Q, known))
+        state.losses[block.first].fold(scores_KC, excluded, row_Q)
     if state.pool is not None:
         known_by_query = None if known is None else _by_query(counted.queries.row_Q, known)
         _add_all(state.pool, block, scores_KC[row_Q], own_Q, known_by_query)

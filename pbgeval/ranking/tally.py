@@ -16,7 +16,7 @@ from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.groups import ScorePool, share_of, sortable_int32, with_clusters
 from pbgeval.stats.ranks import QueryCounts
-from pbgeval.storage.transfers import sent
+from pbgeval.storage.transfers import sent, sent_together
 
 
 @frozen(eq=False)
@@ -101,15 +101,28 @@ class LossFold:
         self._true_Q = comparator.real_scores(true_Q).double()
         self._state_Q = torch.full_like(self._true_Q, self._loss.start)
 
-    def fold(self, scores_QC: Tensor, excluded: tuple[Tensor, Tensor] | Tensor) -> None:
-        """Add a block of candidates; the cells that `excluded` names, or says in a mask, do not compete."""
-        real_QC = self._comparator.real_scores(scores_QC)
+    def fold(self, scores_KC: Tensor, excluded: tuple[Tensor, Tensor] | Tensor, row_Q: Tensor | None = None) -> None:
+        """Add a block of candidates; the cells that `excluded` names, or says in a mask, do not compete.
+
+        Each query has its own row of scores, or row `row`.
+        """
+        real_QC = self._comparator.real_scores(scores_KC)
         if isinstance(excluded, Tensor):
             real_QC = real_QC.masked_fill(excluded, -torch.inf)
         else:
-            real_QC = real_QC.clone() if real_QC is scores_QC else real_QC
-            real_QC[sent(excluded[0], real_QC.device), sent(excluded[1], real_QC.device)] = -torch.inf
+            real_QC = real_QC.clone() if row_Q is None else real_QC[row_Q]
+            query_P, column_P = sent_together(real_QC.device, *excluded)
+            real_QC[query_P, column_P] = -torch.inf
         self._state_Q = self._loss.fold(self._state_Q, self._true_Q, real_QC, self._margin)
+
+    @property
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """What `take` is given on the host."""
+        return self._state_Q, self._true_Q
+
+    def take(self, state_Q: Tensor, true_Q: Tensor) -> None:
+        """Go on with what has come home from a GPU."""
+        self._state_Q, self._true_Q = state_Q, true_Q
 
     def finish(self, list_length_Q: Tensor, weight_Q: Tensor) -> Tensor:
         """Return each query's loss times its weight, float64 (Q,)."""

@@ -79,7 +79,7 @@ def score_tiles(
     tl.store(score_ptr + at_MN, score_MN, mask=(row_M < num_rows)[:, None] & (column_N < num_columns)[None, :])
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=["better_ptr", "tied_ptr"])
 def count_tiles(
     query_ptr,
     row_ptr,

@@ -217,16 +217,22 @@ class Targets:
     own_Q: Tensor  # int64: the candidate that is the true entity itself, -1 where it is none of them
 
 
-def count(query_KD: Tensor, columns: Columns, targets: Targets, term: Term = "product") -> tuple[Tensor, Tensor]:
-    """Return how many candidates are better than each query's true entity, and how many tie, int32 (Q,) each.
+def count(
+    query_KD: Tensor, columns: Columns, targets: Targets, term: Term = "product", count_NQ: Tensor | None = None
+) -> Tensor:
+    """Add how many candidates are better than each query's true entity, and how many tie, to two rows of counts, int32.
 
     The true entity itself does not compete. A candidate with its very vector ties. No score may be NaN.
+
+    Returns:
+        The counts; where none are given, zeros to which these are added.
     """
     num_queries, num_candidates = targets.row_Q.numel(), columns.hash_C.numel()
     assert num_candidates <= MAX_COUNTED, "counts are int32"
-    better_Q, tied_Q = (torch.zeros(num_queries, dtype=torch.int32, device=query_KD.device) for _ in range(2))
+    if count_NQ is None:
+        count_NQ = torch.zeros((2, num_queries), dtype=torch.int32, device=query_KD.device)
     if not num_queries or not num_candidates:
-        return better_Q, tied_Q
+        return count_NQ
     tiles = _tiles(query_KD, term)
     with current(query_KD.device):
         _kernels().count_tiles[(-(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns),)](
@@ -238,8 +244,8 @@ def count(query_KD: Tensor, columns: Columns, targets: Targets, term: Term = "pr
             targets.own_Q.contiguous(),
             columns.transposed_KL,
             columns.hash_C,
-            better_Q,
-            tied_Q,
+            count_NQ[0],
+            count_NQ[1],
             num_queries,
             num_candidates,
             _num_steps(query_KD.shape[1]),
@@ -247,7 +253,7 @@ def count(query_KD: Tensor, columns: Columns, targets: Targets, term: Term = "pr
             num_terms(term, query_KD.shape[1]),
             **_options(query_KD, term),
         )
-    return better_Q, tied_Q
+    return count_NQ
 
 
 def _tiles(query: Tensor, term: Term) -> Tiles:

@@ -97,16 +97,15 @@ class EntityTable:
         step = sizes.rows(sizes.checked_rows, self.embeddings_ND.shape[1])
         for start in range(0, self.num_rows, step):
             x_ED = self.embeddings_ND[start : start + step]
-            ends = torch.stack(torch.aminmax(x_ED)).tolist() if x_ED.numel() else ()
-            if not all(map(math.isfinite, ends)):
+            if not math.isfinite(x_ED.sum().item()):  # which may overflow
                 self._refuse(~torch.isfinite(x_ED).all(1), start, "NaN or infinite embeddings", "finite numbers")
             if refuse_zero_vectors and not self.featurized:
                 x_ED = self._finished(x_ED)[:, int(has_bias) :]
-                zero_E = (x_ED == 0).all(1)
-                if bool(zero_E.any()):
-                    self._refuse(zero_E, start, "zero vectors", "a direction for comparator 'cos'")
+                self._refuse((x_ED == 0).all(1), start, "zero vectors", "a direction for comparator 'cos'")
 
     def _refuse(self, bad_E: Tensor, start: int, found: str, expected: str) -> None:
+        if not bool(bad_E.any()):
+            return
         rows = (bad_E.nonzero().flatten() + start + self.first_row).tolist()
         named = ", ".join(str(row) for row in rows[:NUM_ROWS_NAMED]) + (", ..." if len(rows) > NUM_ROWS_NAMED else "")
         raise UnrankableError(

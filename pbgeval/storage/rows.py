@@ -34,6 +34,10 @@ class MemoryRows:
         """Return rows to be written."""
         return cls(torch.empty(shape, dtype=dtype, device=device))
 
+    @property
+    def is_on_gpu(self) -> bool:
+        return self._rows_ND.device.type == "cuda"
+
     def write(self, start: int, rows_ND: Tensor) -> None:
         """Store consecutive rows, from row `start` on."""
         kinds = ((of.shape, of.stride(), of.dtype, of.device) for of in (self._rows_ND, rows_ND))
@@ -59,6 +63,7 @@ class ScratchRows:
     name: str
     shape: tuple[int, ...]  # a row may be one number
     dtype: torch.dtype
+    is_on_gpu = False
 
     def create(self) -> None:
         """Make the file; one worker does, before any writes."""

@@ -291,6 +291,7 @@ def _prepare(context: WorkerContext, states: list[QueryGroupState]) -> None:
         def prepare(home: Home) -> None:
             for one in states:
                 one.prepare(context.team.part(one.queries.num_keys))
+                one.bring_true_values(home)
 
         come_home(context.device, prepare)
 
@@ -365,7 +366,13 @@ def _count(device: torch.device, counting: Sequence[tuple[QueryGroupState, Calla
         for (one, _), copy in zip(counting, copies, strict=True):
             one.result = copy or one.result  # counts wait to come home, scores do not
 
-    come_home(device, lambda home: [count(home=home) for _, count in counting], undo)
+    def work(home: Home) -> None:
+        for one, count in counting:
+            count(home=home)
+            if one.result.top is not None:
+                one.result.top.bring(home)
+
+    come_home(device, work, undo)
 
 
 @define(eq=False)

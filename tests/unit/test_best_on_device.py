@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pbgeval.ranking.query_group_state import TopCandidates
 from pbgeval.scoring import device_scores
+from pbgeval.scoring.home import Home
 from tests.examples import examples
 
 SCORES = [-np.inf, -1.0, -0.0, 0.0, 0.5, np.inf]
@@ -46,6 +47,8 @@ def test_a_device_keeps_the_candidates_that_a_cpu_keeps(k, seed, order, leaves_o
             with mock.patch.object(device_scores, "takes", return_value=True):
                 lists[1].add(first, block, entity_id_C[part], known)
         if seed % 2:
+            lists[1].bring(Home(torch.device("cpu")))
             lists[1].pack()
+    lists[1].bring(Home(torch.device("cpu")))
     on_host, on_device = (one.pack()[0] for one in lists)
     assert np.array_equal(on_host, on_device)
