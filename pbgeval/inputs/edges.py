@@ -114,6 +114,11 @@ class EvaluatedRows:
     sample: Mapping[tuple[int, Bucket], RowsOfBucket] | None = None  # by edge path and bucket; None: all
 
     @property
+    def is_part(self) -> bool:
+        """Whether some edges are not evaluated."""
+        return self.sample is not None or self.restrictions.drops_edges
+
+    @property
     def num_sampled(self) -> int:
         """How many edges the sample has in this round; 0 without one."""
         return sum(len(rows.row_E) for rows in (self.sample or {}).values())
@@ -156,7 +161,7 @@ class EvaluatedRows:
         for _, start, stop in parts_of_file(file):
             if self.num_between(path_index, file.bucket, start, stop):
                 block = numberer.numbered(file, file.read(start, stop))
-                if self.sample is None and not self.restrictions.drops_edges:
+                if not self.is_part:
                     yield np.arange(start, stop), block
                     continue
                 kept = self.positions(block, path_index, file.bucket, start)

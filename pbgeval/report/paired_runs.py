@@ -20,19 +20,21 @@ from pbgeval.errors import ConfigError, Faults, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, nearest_names, split
 from pbgeval.metrics.paired import VALUE_BITS, values_of
 from pbgeval.metrics.registry import find_metric
-from pbgeval.notation import Side, WorkUnit
+from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import EdgeColumns, split_mix
 from pbgeval.ranking.sampled_lists import SampledLists, number_chunks
 from pbgeval.report.unlike_runs import DIVIDED, differences_of
 from pbgeval.results.result import Result
-from pbgeval.results.saved_run import ROW_BITS, RunFacts, SavedRun, buckets_of, folder_of, require_ranks
+from pbgeval.results.saved_run import ROW_BITS, RunFacts, SavedRun, folder_of, require_ranks
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS, RankType
+from pbgeval.storage.edges import EdgeSource
 
 CLUSTERS = ("key", "edge")
 
 Counts = Mapping[str, np.ndarray]  # columns of a block of a ranks file
+Edges = Mapping[tuple[int, Bucket], EdgeSource] | None  # of a run, by edge path and bucket
 
 
 @frozen
@@ -94,7 +96,7 @@ class PairedRuns:
         settings, facts = reports[0].document["provenance"]["settings"], of_runs[0]
         lists = _sampled_lists(settings)
         if asked.clusters == "key" or (lists is not None and not facts.dynamic):  # chunks are cut by relation
-            runs[0] = SavedRun.open(reports[0], _edge_paths(reports, asked.edge_paths))
+            runs[0] = evolve(runs[0], edges=_edges(reports, asked.edge_paths))
         side = SIDES[asked.side]
         sides = tuple(of for of in facts.sides if of.is_in(side))
         if not sides:
@@ -277,18 +279,29 @@ def _differences(reports: Sequence[Result], of_runs: Sequence[RunFacts], wanted:
         yield f"{second}: cannot be compared with {first}: {line}{last}"
 
 
-def _edge_paths(reports: Sequence[Result], given: Sequence[str | PathLike[str]] | None) -> tuple[Path, ...]:
-    """Return where the evaluated edges are: as given, or where one of the runs found them, if they are still there."""
+def _edges(reports: Sequence[Result], given: Sequence[str | PathLike[str]] | None) -> Edges:
+    """Open the evaluated edges, which have the same rows in all runs: as given, or where one of the runs found them."""
     expected = len(reports[0].document["edge_paths"])
     if given is not None:
         if len(given) != expected:
             raise ConfigError(f"edge_paths: expected {expected}, in the order of the runs, got {len(given)}")
-        return tuple(buckets_of(Path(path), reports) for path in given)
+        return _edges_of_any(reports, [Path(path) for path in given])
     for report in reports:
-        found = tuple((report.path or Path()) / path for path in report.run.get("edge_paths") or ())
+        found = [(report.path or Path()) / path for path in report.run.get("edge_paths") or ()]
         if len(found) == expected and all(path.exists() for path in found):
-            return found
+            return _edges_of_any([report], found)
     raise OutputError(
         f"{reports[0].path}: the evaluated edges are no longer at the edge_paths of run.json; pass edge_paths=[...] or "
         'clusters="edge", which ignores keys and relations'
     )
+
+
+def _edges_of_any(reports: Sequence[Result], paths: Sequence[Path]) -> Edges:
+    """Open edges that one of the runs has evaluated: the same edges may be in files of several forms."""
+    faults: list[StorageError] = []
+    for report in reports:
+        try:
+            return SavedRun.open(report, paths).edges
+        except StorageError as error:
+            faults.append(error)
+    raise faults[0]

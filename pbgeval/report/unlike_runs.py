@@ -15,19 +15,11 @@ DIVIDED = "they split the graph differently"
 ONE_BUCKET = "0_0"
 OTHER_FORM = " (the same edges in an array, a .npy file and another file count as different; give both runs one form)"
 
-# Settings that decide which edges are evaluated, and which of their sides.
-QUERY_SETTINGS = (
-    "disable_lhs_negs",
-    "disable_rhs_negs",
-    "relation_prediction",
-    "dynamic_relations",
-    "restrict_entities",
-    "restrict_relations",
-    "sample_edges",
-    "target_error",
-)
+# Settings that decide which edges are evaluated, and which queries
+EDGE_SETTINGS = ("restrict_entities", "restrict_relations", "sample_edges", "target_error")
+QUERY_SETTINGS = ("disable_lhs_negs", "disable_rhs_negs", "relation_prediction", "dynamic_relations", *EDGE_SETTINGS)
 # Settings that decide which candidates compete.
-CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates")
+CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates", "known_until")
 # And those that decide it where lists are sampled: the same draws.
 LIST_SETTINGS = (
     *("num_batch_negs", "num_uniform_negs", "num_degree_negs", "degree_power"),
@@ -57,18 +49,31 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     if divided:  # all else may follow from it
         return [f"{DIVIDED} ({', '.join(divided)}), so queries cannot be paired"]
     names = [*QUERY_SETTINGS, *CANDIDATE_SETTINGS]
+    is_sample = any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error"))
     if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in of_a["relations"]):
         names += LIST_SETTINGS
-    elif any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error")):
+    elif is_sample:
         names.append("seed")
+    unlike = [name for name in names if of_a.get(name) != of_b.get(name)]
+    digests = [name for name in DIGESTS if a["data"].get(name) != b["data"].get(name)]
     found = [
-        *_edges(a["data"], b["data"]),
         *_schema(of_a, of_b),
-        *(told_difference(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)),
-        *(text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)),
+        *(told_difference(name, of_a.get(name), of_b.get(name)) for name in unlike),
+        *(DIGESTS[name] for name in digests),
     ]
-    if filtered or "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b)):
+    evaluated = [of["evaluated"] for of in (a, b) if "evaluated" in of]
+    has_digests = len(evaluated) == 2  # else entities are features, which have no numbers
+    if not has_digests:
+        found = [*_files(a["data"], b["data"]), *found]
+    elif not {*EDGE_SETTINGS, *(["seed"] if is_sample else [])} & {*unlike} and "restrictions" not in digests:
+        found = [*_edges(evaluated[0], evaluated[1], told_left_out(a["data"], b["data"])), *found]
+    needs_known = "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b))
+    if needs_known or (filtered and not has_digests):
         found += _known(a["data"], b["data"])
+    elif filtered and not found:  # whatever was found would change them, too
+        known_a, known_b = (of.get("known") for of in evaluated)
+        if known_a != known_b:
+            found.append("filter_paths and train_paths differ: the same queries have other known answers")
     return found
 
 
@@ -94,17 +99,32 @@ def told_left_out(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     )
 
 
-def _edges(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+def _edges(a: Mapping[str, Any], b: Mapping[str, Any], left_out: str) -> Iterator[str]:
+    """Yield how evaluated edges differ, by their digests: queries are paired by the rows of their edges."""
+    if len(a["edges"]) != len(b["edges"]):
+        yield told_difference("edge_paths", f"has {len(a['edges'])}", str(len(b["edges"])))
+        return
+    for at in (slice(index, index + 1) for index in range(len(a["edges"]))):
+        where = f"edge_paths[{at.start}]"
+        if a["edges"][at] != b["edges"][at]:
+            why = f" ({left_out})" if left_out else ""
+            yield f"they evaluated different edges, or number entities or relations differently: {where}{why}"
+        elif a["rows"][at] != b["rows"][at]:
+            yield f"they evaluated the same edges in another order: {where}"
+        elif "times" in a and "times" in b and a["times"][at] != b["times"][at]:
+            yield f"they evaluated the same edges at other times: {where}"
+
+
+def _files(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how the files of evaluated edges differ."""
     of_a, of_b = a["edges"], b["edges"]
     if len(of_a) != len(of_b):
         yield told_difference("edge_paths", f"has {len(of_a)}", str(len(of_b)))
         return
-    left_out = told_left_out(a, b)
     for index, files in enumerate(zip(of_a, of_b, strict=True)):
         unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
         if unlike:
-            why = f" ({left_out})" if left_out else OTHER_FORM if unlike == [ONE_BUCKET] else ""
-            yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}{why}"
+            yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}"
 
 
 def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:

@@ -169,6 +169,7 @@ class ReportContext:
     edges: Mapping[str, int | None] | None = None  # what they share with each other; None: not looked at
     selection: Selection = ALL_BY_DEFAULT
     num_edges_before_restrictions: int | None = None  # None: none is dropped by restrictions
+    evaluated_edges: Mapping[str, Any] | None = None  # None: there are none
     trained_on: Collection[int] = ()  # of `edge_paths`, by index: edges that the checkpoint was trained on
 
 
@@ -206,7 +207,7 @@ def make_result(
         ],
         "diagnostics": diagnose(stats.headline, context.sides),
         "edge_diagnostics": context.edges,
-        **_of_inputs(provenance),
+        **_of_inputs(provenance, context.evaluated_edges),
         **({"refused": total.refused} if total.refused else {}),
     }
     if estimate is not None:
@@ -270,11 +271,15 @@ def _before_restrictions(context: ReportContext) -> dict[str, int]:
     return {} if given is None else {"num_edges_before_restrictions": given}
 
 
-def _of_inputs(provenance: Mapping[str, Any]) -> dict[str, Any]:
+def _of_inputs(provenance: Mapping[str, Any], evaluated_edges: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the provenance with its digest, and what imports left out of the edges."""
     left_out = (provenance.get("data") or {}).get("left_out")
     return {
-        "provenance": {**provenance, "digest": digest_of(provenance)},
+        "provenance": {
+            **provenance,
+            "digest": digest_of(provenance),
+            **({} if evaluated_edges is None else {"evaluated": evaluated_edges}),
+        },
         **({} if left_out is None else {"left_out": left_out}),
     }
 

@@ -257,7 +257,11 @@ def _recompute(result: Result, query: ReportQuery, run: SavedRun, training: Sequ
         stats,
         context,
         {
-            **{name: value for name, value in result.document["provenance"].items() if name != "digest"},
+            **{
+                name: value
+                for name, value in result.document["provenance"].items()
+                if name not in ("digest", "evaluated")
+            },
             "recomputed": {
                 "digest": facts.digest,
                 "edges": None if kept is None else kept.digest,

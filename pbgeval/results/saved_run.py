@@ -177,7 +177,7 @@ class SavedRun:
         folder, facts = folder_of(result), RunFacts.from_result(result)
         require_ranks(folder)
         ranks = _open_ranks(folder, facts)
-        folders = None if edge_paths is None else [buckets_of(path, [result]) for path in edge_paths]
+        folders = None if edge_paths is None else [buckets_of(path, result) for path in edge_paths]
         return cls(folder, facts, ranks, None if folders is None else _open_edges(folders, facts, ranks))
 
     def open_training(self, paths: Sequence[Path]) -> Sequence[EdgeFiles]:
@@ -338,15 +338,15 @@ def folder_of(result: Result) -> Path:
     return result.path
 
 
-def buckets_of(path: Path, reports: Sequence[Result]) -> Path:
-    """Return the folder of evaluated edges: a path itself, or for a file of edges the buckets that a run made of it.
+def buckets_of(path: Path, result: Result) -> Path:
+    """Return the folder of evaluated edges: a path itself, or for a file of edges the buckets that the run made of it.
 
     Raises:
-        StorageError: no run made buckets of this file as it is now.
+        StorageError: the run made no buckets of this file as it is now.
     """
     if not path.is_file():
         return path
-    recorded: list[Path] = [(of.path or Path()) / place for of in reports for place in of.run.get("edge_paths") or ()]
+    recorded: list[Path] = [(result.path or Path()) / place for place in result.run.get("edge_paths") or ()]
     for folder in recorded:
         if folder.name == path.name and made_of(folder.parent) == fingerprint(path):
             return folder

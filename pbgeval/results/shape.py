@@ -40,6 +40,7 @@ POPULARITY = Keys(
 )
 MEASURES = ("answer_degree", "answer_half_link", "query_degree", "query_half_link")
 DIGESTS = Items(Keys(others=TEXT))
+OF_PATHS = Items(TEXT)
 
 SETTINGS = Keys(
     optional={
@@ -62,6 +63,7 @@ PROVENANCE = Keys(
         "settings": SETTINGS,
         "checkpoint_version": OrNull(COUNT),
         "data": Keys(optional={"edges": DIGESTS, "filter": DIGESTS, "training": DIGESTS}),
+        "evaluated": Keys({"edges": OF_PATHS, "rows": OF_PATHS}, {"times": OF_PATHS, "known": TEXT}),
     },
 )
 

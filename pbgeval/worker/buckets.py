@@ -22,9 +22,10 @@ from pbgeval.inputs.memory_check import room_for_partitions
 from pbgeval.inputs.partitions import PartitionHolder, check_held
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.metrics.summary import SortedPools, summarise
-from pbgeval.notation import Side, WorkUnit, as_slice
+from pbgeval.notation import Bucket, Side, WorkUnit, as_slice
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.draws import DegreeWeights
+from pbgeval.ranking.edge_digests import EdgeDigests
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.relations import RelationCandidates
 from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, Tables
@@ -192,6 +193,7 @@ class UnitEdges:
     origin: EdgeOrigin
     columns: EdgeColumns  # by number of the entity, whatever its partition
     competition: Competition
+    known: EdgeDigests | None = None  # of all known answers of the bucket, in its first unit
 
 
 @define(eq=False)
@@ -253,7 +255,7 @@ class ClaimedUnits:
         """Add what was found about the queries of a unit, which is done then."""
         context, journal = self.context, self.context.journal
         with journal.changing():
-            mean_reciprocal_rank = self.results.add(unit, edges.columns, found)
+            mean_reciprocal_rank = self.results.add(unit, edges, found)
             with context.time_use.spent_on(WRITING):
                 if journal.finish(unit_name(unit)):
                     self.results.write()
@@ -311,6 +313,7 @@ class _UnitResults:
     weights: dict[tuple[str, int], DegreeWeights]  # by type and partition; none where nothing is drawn by degree
     frequencies: KeyFrequencies | None  # None where keys are not counted
     known: KnownOfBuckets | None  # None: nothing is filtered
+    first_units: Mapping[Bucket, WorkUnit]  # that are evaluated
     pending: Record
     interim: InterimReport | None  # None: of a sample, whose figures need all of it
 
@@ -331,6 +334,9 @@ class _UnitResults:
             weights=degree_weights(context, dimensions.training),
             frequencies=count_keys(context) if protocol.counts_keys and not is_sample else None,
             known=KnownOfBuckets(context) if protocol.filtered else None,
+            first_units={
+                unit.bucket: unit for unit in reversed(protocol.units) if context.evaluated.num_between(*unit)
+            },
             pending=Record.empty(protocol, context.device),
             interim=None if is_sample else InterimReport(context, Record.empty(protocol)),
         )
@@ -351,19 +357,29 @@ class _UnitResults:
             columns = context.numberer.numbered(file, edges)
             competition = self._competition(unit, columns)
         origin = EdgeOrigin(str(file.path), (unit.path_index, unit.bucket))
-        return UnitEdges(edges, origin, columns, competition)
+        is_first = self.known is not None and unit == self.first_units[unit.bucket]
+        known = self.known.digests(unit.bucket) if self.known is not None and is_first else None
+        return UnitEdges(edges, origin, columns, competition, known)
 
-    def add(self, unit: WorkUnit, columns: EdgeColumns, found: Mapping[Side, SideResult]) -> float | None:
+    def add(self, unit: WorkUnit, edges: UnitEdges, found: Mapping[Side, SideResult]) -> float | None:
         """Add what was found about the queries of a unit; return their mean reciprocal rank over heads and tails."""
         context = self.context
         context.journal.journal.check()
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
-            of_queries = columns.select(as_slice(rows_Q))
+            of_queries = edges.columns.select(as_slice(rows_Q))
             frequency_Q = None if self.frequencies is None else self.frequencies.look_up(side, unit.bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
             key = GroupKey(unit.path_index, unit.bucket, side)
             add_side(context, self.pending, self.files, key, unit.start + rows_Q, of_queries, result, groups)
+        if not context.inputs.featurized:
+            rows, columns, with_time = np.arange(unit.start, unit.stop), edges.columns, context.inputs.uses_time
+            if context.evaluated.is_part:
+                kept = context.evaluated.positions(columns, unit.path_index, unit.bucket, unit.start)
+                rows, columns = rows[kept], columns.select(kept)
+            self.pending.digests.add_edges(unit.path_index, unit.bucket, rows, columns, with_time=with_time)
+        if edges.known is not None:
+            self.pending.digests.add_packed(edges.known.pack())
         of_ends = [result.counts for side, result in found.items() if side.is_in("both")]
         num_queries = sum(counts.raw.num_queries for counts in of_ends)
         rank_type = RankType(context.inputs.config.headline)

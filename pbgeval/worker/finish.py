@@ -114,6 +114,15 @@ def finish(
             repeated = repeated_keys(side, [edges.columns], num_entities)
             for key, start, stop in _share(context, edges, side):
                 result = ranked_edges(key, start, stop)
+                if side is context.settings.sides[0]:  # each edge once
+                    rows = slice(start, stop)
+                    record.digests.add_edges(
+                        key.path_index,
+                        key.bucket,
+                        edges.row_E[rows],
+                        edges.columns.select(rows),
+                        with_time=context.inputs.uses_time,
+                    )
                 ranked = start + result.rows_Q.numpy()
                 of_ranked = edges.columns.select(ranked)
                 frequency_Q = (

@@ -12,6 +12,7 @@ from attrs import define, field
 
 from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, numbered_files, shares_of_files
 from pbgeval.notation import ENDS, Bucket, Side, distinct, grouped, is_among
+from pbgeval.ranking.edge_digests import EdgeDigests
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import (
     FilterKeys,
@@ -55,6 +56,15 @@ def join_all(
         for one in filters if context.team.size > 1 else ():
             one.store.flush()
     return filters
+
+
+def add_known_digests(context: WorkerContext, digests: EdgeDigests, one: KnownFilter) -> None:
+    """Add this worker's part of the known answers of a filter to digests; every worker takes part."""
+    slots = range(len(context.numberer.numbering.slots))
+    places = [(side, slot) for side in one.of_side for slot in (slots if side is not Side.REL else (0,))]
+    with context.collectively():
+        for side, slot in context.team.share(places):
+            digests.add_known((side.value, slot), one.store.pairs(side, slot).packed_P)
 
 
 def _join(
@@ -152,6 +162,13 @@ class KnownOfBuckets:
             {side: KnownOfEdges(answers, keys.index_of(edges)) for side, (keys, answers) in of_filter.items()}
             for of_filter in self._known
         ]
+
+    def digests(self, bucket: Bucket) -> EdgeDigests:
+        """Return the digest of the known answers of the bucket in hand, those that make the filtered figures."""
+        found = EdgeDigests()
+        for side, (_, answers) in self._known[0].items():
+            found.add_known((side.value, *bucket), answers.key_P, answers.entity_id_P)
+        return found
 
     def _join(self, bucket: Bucket) -> list[dict[Side, tuple[FilterKeys, KnownAnswers]]]:
         inputs, numberer = self.context.inputs, self.context.numberer

@@ -17,6 +17,7 @@ from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import MAX_PARTITIONS, Side
 from pbgeval.ranking.draws import HOST
+from pbgeval.ranking.edge_digests import EdgeDigests
 from pbgeval.ranking.keys import EdgeColumns, mixed_bits
 from pbgeval.ranking.tally import SideResult
 from pbgeval.results.document import RunStats, SideOfEdges
@@ -90,6 +91,7 @@ class Record(RunStats):
     """What a worker has found so far; what waits is added up before anything leaves the record."""
 
     sample: SampleTable = field(factory=SampleTable)
+    digests: EdgeDigests = field(factory=EdgeDigests)
     _waiting: list[SideOfEdges] = field(factory=list, init=False)
     _num_waiting: int = field(default=0, init=False)  # queries
     _thread: ThreadPoolExecutor | None = field(default=None, init=False)  # adds up; None: the caller does
@@ -152,7 +154,7 @@ class Record(RunStats):
             table_GD = groups.table_GD.numpy()
             rows = np.flatnonzero(table_GD.any(axis=1))
             parts += [rows, table_GD[rows].reshape(-1), groups.pack_sparse()]
-        return [*parts, self.grouped.pack(), self.clusters.pack(), self.sample.pack()]
+        return [*parts, self.grouped.pack(), self.clusters.pack(), self.sample.pack(), self.digests.pack()]
 
     def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
         """Add what another record packed."""
@@ -161,10 +163,11 @@ class Record(RunStats):
             rows, sums, sparse = arrays[3 * number : 3 * number + 3]
             groups.table_GD[torch.from_numpy(rows)] += torch.from_numpy(sums).view(len(rows), groups.table_GD.shape[1])
             groups.add_sparse(sparse)
-        grouped, clusters, sample = arrays[-3:]
+        grouped, clusters, sample, digests = arrays[-4:]
         self.grouped.add_packed(grouped)
         self.clusters.add_packed(clusters)
         self.sample.add_packed(sample)
+        self.digests.add_packed(digests)
 
     def share_pools(self, share: float) -> None:
         """Keep a share of the scores of a sample of edges."""
@@ -189,6 +192,8 @@ class Record(RunStats):
             self.grouped.add_packed(part)
         for part in team.gather(self.clusters.pack())[1:]:
             self.clusters.add_packed(part)
+        for part in team.gather(self.digests.pack())[1:]:
+            self.digests.add_packed(part)
 
 
 def add_side(

@@ -428,6 +428,9 @@ def _result(
         classes=summary.classes,
         edges=summary.edges,
         estimate=summary.estimate,
+        evaluated_edges=None
+        if work.inputs.featurized
+        else record.digests.section(len(config.edge_paths), filtered=protocol.filtered),
         selection=config.selection,
         num_edges_before_restrictions=work.inputs.num_edges if work.inputs.restrictions.drops_edges else None,
     )

@@ -63,7 +63,7 @@ from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
 from pbgeval.worker.finish import count_pools, finish, rank_relations
-from pbgeval.worker.known import candidate_sets, join_all, relation_candidates
+from pbgeval.worker.known import add_known_digests, candidate_sets, join_all, relation_candidates
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.range_tables import RangeTables
 from pbgeval.worker.record import Record
@@ -126,6 +126,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
             for side in context.settings.sides
         }
         filters = join_all(context, keys, edges.columns, plan.pairs_bytes, plan.known_rows)
+        add_known_digests(context, record.digests, filters[0])
     context.work.observer.phase("gathering vectors")
     tables = RangeTables.on_device(context, vectors)
     rows_of = partial(_rows, context, tables, plan)
