@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pbgeval.command_line.options import RankTypeName, local_path, options_in_place_of, refuse_given
+from pbgeval.command_line.printing import warn
 from pbgeval.errors import ConfigError
 from pbgeval.storage.text import printable
 
@@ -119,14 +120,15 @@ def compare(
 
 def _compared(runs: Sequence[str], asked: Asked, *, each_with_each: bool) -> Comparison | ManyRuns:
     """Compare two runs as A and B, or any number each with each, as also two with names if that is asked for."""
-    from pbgeval.notation import grouped
-    from pbgeval.report.comparing_many import compare_groups, names_of
     from pbgeval.report.comparison import compare_two
 
     given = [_name_and_folder(text) for text in runs]
     has_names = any(name for name, _ in given)
     if len(given) == 2 and not has_names:
         return compare_two(given[0][1], given[1][1], asked)
+    from pbgeval.notation import grouped
+    from pbgeval.report.comparing_many import compare_groups, names_of  # here: two runs do not need it
+
     names = [name or own for (name, _), own in zip(given, names_of([folder for _, folder in given]), strict=True)]
     if len(given) == 2 and names[0] != names[1] and not each_with_each:
         return compare_two(given[0][1], given[1][1], asked, (names[0], names[1]))
@@ -136,13 +138,12 @@ def _compared(runs: Sequence[str], asked: Asked, *, each_with_each: bool) -> Com
 def _warn_of(runs: Sequence[str]) -> None:
     """Print the warnings of the runs."""
     from pbgeval.report.conditions import names_in_warnings, warnings_of_runs
-    from pbgeval.report.console import ConsoleObserver
     from pbgeval.results.result import Result
 
     given = [(name, str(folder)) for name, folder in map(_name_and_folder, runs)]
     documents = [Result.read(folder).document for _, folder in given]
     for warning in warnings_of_runs(zip(names_in_warnings(given), documents, strict=True)):
-        ConsoleObserver().warn(warning)
+        warn(warning)
 
 
 def _moved(runs: Sequence[str], asked: Asked) -> QueryPage:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,6 +21,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a context of typer's own click
         _refuse_repeated(self, ctx, args)
+        _take_texts(self, ctx)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
@@ -35,6 +36,7 @@ class CommandGroup(TyperGroup):
         if "--help-config" in args:
             end = args.index("--help-config") + 1
             ctx.obj, args = args[end:], args[:end]  # words to search for
+        _take_texts(self, ctx)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
@@ -54,6 +56,28 @@ def _refuse_repeated(command: Any, ctx: Any, args: Sequence[str]) -> None:  # no
     for param in options:
         if not (param.multiple or param.is_flag) and options.count(param) > 1 and not ctx.resilient_parsing:
             raise ConfigError(f"{param.opts[0]} is given {options.count(param)} times; give it once")
+
+
+def _take_texts(command: Any, ctx: Any) -> None:  # noqa: ANN401 - as above
+    """Take texts, paths and known choices as they are: to read them, newer typer imports pydantic, 0.1 s."""
+    for param in command.get_params(ctx):
+        if hasattr(param, "type_descriptor"):
+            param.process_value = partial(_value_of, param)
+
+
+def _value_of(param: Any, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - as above
+    kind = param.type_descriptor
+    (annotation,) = get_args(kind.annotation) if kind.is_list else (kind.annotation,)
+    read = kind.parameter_info.parser or (annotation if annotation in (str, Path) else None)
+    texts = value if kind.is_list else [value]
+    if value is None and not param.required:
+        value = () if kind.is_list else None
+    elif texts and all(isinstance(text, str) and (read or text in (kind.choices or ())) for text in texts):
+        found = [read(text) if read else text for text in texts]
+        value = found if kind.is_list else found[0]
+    else:
+        return type(param).process_value(param, ctx, value)
+    return param.callback(ctx, param, value) if param.callback else value
 
 
 def refuse_misplaced(ctx: typer.Context) -> None:

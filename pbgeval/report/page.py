@@ -6,13 +6,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
-from pbgeval.monitor.curves import TRAINING_METRICS, Curves, both_names, pbg_name, read_curves
 from pbgeval.report.charts import (
     Chart,
     bucket_table,
@@ -21,7 +20,6 @@ from pbgeval.report.charts import (
     heat_map,
     ranks_by_side,
     share_chart,
-    training_charts,
 )
 from pbgeval.report.conditions import cautions_of, interval_name, tags_of, title_of, warnings_of
 from pbgeval.report.figures import (
@@ -60,11 +58,13 @@ from pbgeval.report.tables import (
     to_markdown,
     without,
 )
-from pbgeval.report.training import lists_told, passes_of, training_tiles, verdicts_of
 from pbgeval.results.output import PAGE, refuse_others
 from pbgeval.results.result import BUCKETS, METRICS, Result, histogram_rows, no_result
 from pbgeval.storage.text import plural, without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
+
+if TYPE_CHECKING:
+    from pbgeval.monitor.curves import Curves
 
 DEFAULT_METRIC = "mrr"
 WARNINGS = "Before you quote these figures"
@@ -125,6 +125,8 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
         # Where an evaluation is what was asked for, records may have nothing to show.
         records = monitor or folder
         needed = result is None or monitor is not None
+        from pbgeval.monitor.curves import TRAINING_METRICS, both_names, pbg_name, read_curves
+
         name = pbg_name(metric)
         if name is None and needed:
             raise ConfigError(
@@ -224,6 +226,8 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     report, curves, name = source.report, source.training, clipped(source.name)
     if report is None:
         assert curves is not None  # as `Source` says
+        from pbgeval.report.training import lists_told, training_tiles, verdicts_of
+
         finished = sum(row.is_finished for row in curves.passes)
         section, (lead, *verdict) = _visits(curves), verdicts_of(curves)
         return Page(
@@ -258,6 +262,8 @@ def warnings_section(warnings: Sequence[str]) -> Section:
 
 
 def _visits(curves: Curves) -> Section:
+    from pbgeval.report.training import passes_of, training_charts, verdicts_of  # here: few pages need it
+
     table = passes_of(curves)
     of_training = (
         " Training: as many training edges of the same buckets, ranked after the visit. Train−held out: "
@@ -405,6 +411,8 @@ def tables_of(source: Source) -> list[DataTable]:
             note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
             tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), [*_TOO_MUCH, *sure]))
     if source.training is not None:
+        from pbgeval.report.training import passes_of
+
         tables.append(passes_of(source.training))
     return tables
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import evolve
 
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, PassRow
+from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.improvement import RELATIVE_DELTA
 from pbgeval.monitor.records import Verdict, verdict_in_words
+from pbgeval.report.charts import LEFT, RIGHT, WIDTH, Axis, Chart, Line, counted, line_labels, linear
 from pbgeval.report.figures import (
     ESTIMATED,
     MAX_BYTES_OF_OTHERS,
     UNDEFINED,
     Tile,
     Z,
+    capital,
     decimals_of,
     rounded,
 )
 from pbgeval.report.tables import DataTable, fitting, interval_line, without
 from pbgeval.storage.text import listed, plural
 
+MAX_BUCKETS = 64  # drawn one by one, and
+MAX_POINTS = 10_000  # of all of them
 FEW_EDGES = 100  # below, the standard error of an MRR may be 0.03 and more
 _VERDICT = "bucket overfitting"
 _APART = "train−held out"
@@ -267,3 +273,94 @@ def training_tiles(curves: Curves) -> list[Tile]:
         Tile(f"{metric} of training edges", training, where),
     )
     return [tile for tile in tiles if tile.value != UNDEFINED]
+
+
+# Curves of a training run -> the levels and the gap before and after each visit.
+
+
+def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
+    """Return the means before and after each epoch, their gap with its interval, and the visits to each bucket."""
+    name, rows = TRAINING_METRICS[curves.metric], curves.passes
+    x = counted("epoch", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
+    series = {
+        "held-out, before": [_finite(row.before) for row in rows],
+        "held-out, after": [_finite(row.after) for row in rows],
+        "training, after": [_finite(row.training) for row in rows],
+    }
+    shown = {label: values for label, values in series.items() if any(value is not None for value in values)}
+    known = [value for values in shown.values() for value in values if value is not None]
+    y = linear(name, min(known, default=0.0), max(known, default=1.0))
+    lines = [Line(kind, _apart(values, curves), has_dots=True) for kind, values in enumerate(shown.values())]
+    levels = Chart(
+        title=f"{capital(name)} before and after each epoch",
+        description=f"{name} of held-out edges before and after each epoch; the table has the numbers",
+        x=x,
+        y=y,
+        lines=lines,
+        labels=line_labels([*shown], lines, x, y, len(rows) - 1.0),
+    )
+    gaps = [_finite(row.gap) for row in rows]
+    halves = [Z * (_finite(row.gap_error) or 0.0) for row in rows]
+    ends = [
+        (at, end)
+        for at, (gap, half) in enumerate(zip(gaps, halves, strict=True))
+        if gap is not None
+        for end in (gap - half, gap + half, None)
+    ]
+    heights = [0.0, *(end for _, end in ends if end is not None)]
+    told = "after − before, with 95% intervals" if any(halves) else "after − before"
+    gap = Chart(
+        title=f"Gap: {told}",
+        description=f"Gap of the {name}, {told}, by epoch; the table has the numbers",
+        x=x,
+        y=linear(f"gap of {name}", min(heights), max(heights)),
+        lines=[
+            Line("zero", ((x.low, 0.0), (x.high, 0.0))),
+            Line(0, _apart(gaps, curves), has_dots=True),
+            *([Line(0, ends)] if any(halves) else []),
+        ],
+    )
+    return levels, gap, _visits(curves, x)
+
+
+def _visits(curves: Curves, x: Axis) -> Chart:
+    lines = [
+        Line("thin", _steps(visits))
+        for visits in [*curves.teeth.values()][: max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))]
+    ]
+    known = [value for line in lines for _, value in line.points if value is not None]
+    name = TRAINING_METRICS[curves.metric]
+    which = f"{len(lines)} of {len(curves.teeth)} buckets" if len(lines) < len(curves.teeth) else "each bucket"
+    return Chart(
+        title=f"{capital(which)} before and after each visit",
+        description=f"{name} of held-out edges of {which} before and after each visit",
+        x=x,
+        y=linear(name, min(known, default=0.0), max(known, default=1.0)),
+        lines=lines,
+        note=""
+        if curves.num_buckets == 1
+        else "Each line is a bucket. It steps up while the bucket is trained. If it falls back until the next visit, "
+        "training overfits to buckets.",
+    )
+
+
+def _steps(visits: Mapping[int, BucketVisit]) -> list[tuple[float, float | None]]:
+    """Return the points of a bucket's visits, with a gap where its held-out edges changed."""
+    points: list[tuple[float, float | None]] = []
+    edges = next(iter(visits.values())).edges
+    for at, of in visits.items():
+        points += [] if of.edges == edges else [(at - 0.25, None)]
+        points += [(at - 0.25, of.before), (at + 0.25, of.after)]
+        edges = of.edges
+    return points
+
+
+def _apart(values: Sequence[float | None], curves: Curves) -> list[tuple[float, float | None]]:
+    """Return the points of passes, with a gap where held-out edges changed: they cannot be compared."""
+    changes = curves.changes
+    return [point for at, value in enumerate(values) for point in [(at, None)] * (at in changes) + [(at, value)]]
+
+
+def _finite(value: float | None) -> float | None:
+    """PyTorch-BigGraph writes NaN where a model diverged."""
+    return value if value is not None and math.isfinite(value) else None

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from pbgeval.cli import app
+from pbgeval.errors import EvalError
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_command, run_program
 
-NAMES = ("pbgeval.", "torch", "numpy", "h5py")
+NAMES = ("pbgeval.", "torch", "numpy", "h5py", "pydantic")
 LOADED = f"print(); print(json.dumps(sorted(name for name in sys.modules if name.startswith({NAMES}))))"
 EVALUATION = f"""
 import json, sys
@@ -78,8 +84,47 @@ def test_a_command_that_computes_no_scores_does_not_import_torch(arguments: str,
     assert [name for name in json.loads(loaded) if name.startswith("torch")] == []
 
 
-@pytest.mark.parametrize(("arguments", "library"), [("--help", "numpy"), ("report a", "h5py")])
-def test_a_command_imports_no_large_library_that_it_does_not_need(arguments: str, library: str, finished: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "libraries"),
+    [
+        ("--help", ("numpy", "pydantic")),
+        ("report a", ("h5py", "pydantic", "pbgeval.monitor")),
+        ("compare a b", ("pydantic", "pbgeval.monitor", "pbgeval.report.charts")),
+    ],
+)
+def test_a_command_imports_nothing_large_that_it_does_not_need(
+    arguments: str, libraries: tuple[str, ...], finished: Path
+) -> None:
     *_, loaded = run_program(sys.executable, "-c", COMMAND, *arguments.split(), cwd=finished).splitlines()
 
-    assert library not in json.loads(loaded)
+    assert [name for name in json.loads(loaded) if name in libraries] == []
+
+
+TEXTS = ("", "1", "a b", "café", "a\tb", "\udcff", "s3://bucket/a", "-", "cpu", "CPU", "json", "1e-3", "\n")
+
+
+def test_values_are_read_as_typer_reads_them() -> None:
+    """Options and arguments of every command, whichever way they are read."""
+
+    def outcome(read: Callable[[Any, Any], Any], context: Any, value: Any) -> object:
+        try:
+            return read(context, value)
+        except (EvalError, typer.TyperException) as error:
+            return type(error), str(error)
+
+    group: Any = typer.main.get_command(app)
+    seen = set()
+    for name, command in [("", group), *group.commands.items()]:
+        context = command.make_context(name, [], resilient_parsing=True)
+        for param in command.params:
+            is_list = param.type_descriptor.is_list
+            for value in (None, *([[text] for text in TEXTS] if is_list else TEXTS), *([[], ["a", "b"]] * is_list)):
+                if param.callback is None:
+                    found, expected = (
+                        outcome(read, context, value)
+                        for read in (param.process_value, partial(type(param).process_value, param))
+                    )
+                    assert found == expected, (name, param.name, value)
+                    assert type(found) is type(expected), (name, param.name, value)
+                    seen.add(type(found))
+    assert {str, bool, int, float, list, tuple, type(None)} < seen

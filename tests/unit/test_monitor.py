@@ -26,8 +26,7 @@ from pbgeval.monitor.monitor import PastPass
 from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
 from pbgeval.monitor.records import Estimate, PassDetails, PassKey, PassRecord, read_history
 from pbgeval.notation import Bucket, Side
-from pbgeval.report.charts import training_charts
-from pbgeval.report.training import verdicts_of
+from pbgeval.report.training import training_charts, verdicts_of
 from pbgeval.storage import writing as files
 from pbgeval.storage.edges import EdgeBlock
 

@@ -30,10 +30,9 @@ from pbgeval.monitor.records import (
     VisitRecord,
 )
 from pbgeval.notation import Bucket
-from pbgeval.report.charts import training_charts
 from pbgeval.report.page import Source, page_of
 from pbgeval.report.tables import to_text
-from pbgeval.report.training import lists_told, passes_of, training_table, training_tiles, verdicts_of
+from pbgeval.report.training import lists_told, passes_of, training_charts, training_table, training_tiles, verdicts_of
 
 FIRST, SECOND = PassKey(0), PassKey(1)
 
