@@ -83,30 +83,34 @@ def _about_training_edges(curves: Curves) -> list[str]:
         ]
     doubt, epoch = curves.fits_training_edges_far_better, f"epoch {_pass_name(best)}"
     changes = (
-        f"{metric} of training edges went from {_fixed(best.training)} to "
+        f"since {epoch}, {metric} of training edges went from {_fixed(best.training)} to "
         f"{_fixed(last.training)} and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
     )
+    undecided = ""
+    if curves.fall and not curves.held_out_fell:
+        undecided = f" Whether held-out edges got worse is undecided, as {_why_undecided(curves, best)}."
     if curves.overfits:
-        found = f"Overfitting to training edges: since {epoch}, {changes}. Stop, and use the model of {epoch}."
+        found = f"Overfitting to training edges: {changes}. Stop, and use the model of {epoch}."
     elif last.training is None or curves.training_improved is None:
         found = "Overfitting to training edges: not known, as training edges were not ranked."
     elif curves.training_fell:
-        too = f"; {_held_out(curves, best)}" if curves.fall else ""
+        too = "; held-out edges got worse, too" * curves.held_out_fell
         found = (
-            f"Training may be diverging, as training edges got worse: since {epoch}, {changes}{too}. "
+            f"Training may be diverging, as training edges got worse: {changes}{too}.{undecided} "
             "A lower learning rate might help."
         )
     elif not curves.fall:
         how = "are at their best" if best is last else f"are as good as after {epoch}"
         found = f"{'Held' if doubt else 'No overfitting to training edges: held'}-out edges {how}."
     elif doubt:
-        held_out = _held_out(curves, best)
-        found = f"{held_out[0].upper()}{held_out[1:]}: since {epoch}, {changes}."
+        found = f"{'Held-out edges got worse: ' * curves.held_out_fell}{changes}.{undecided}"
+        found = found[0].upper() + found[1:]
     elif curves.training_improved:
         why = _why_undecided(curves, best)
-        found = f"Overfitting to training edges: undecided, as {why}: since {epoch}, {changes}."
+        found = f"Overfitting to training edges: undecided, as {why}: {changes}."
     else:
-        found = f"No overfitting to training edges, but {_held_out(curves, best)}: since {epoch}, {changes}."
+        but = ", but held-out edges got worse" * curves.held_out_fell
+        found = f"No overfitting to training edges{but}: {changes}.{undecided}"
     by_chance = []
     if curves.is_chance and last.lists is not None:
         chance = _fixed(last.lists.mrr_by_chance)
@@ -115,13 +119,6 @@ def _about_training_edges(curves: Curves) -> list[str]:
     is_first = curves.overfits or curves.training_fell  # what matters most
     verdicts = [found, *far_better] if is_first else [*far_better, found]
     return [_epoch_to_keep(curves, best) + _caution(curves), *by_chance, *verdicts]
-
-
-def _held_out(curves: Curves, best: PassRow) -> str:
-    """Return whether held-out edges got worse, where their figure did."""
-    if curves.held_out_fell:
-        return "held-out edges got worse" + ", too" * curves.training_fell
-    return f"whether held-out edges got worse is undecided, as {_why_undecided(curves, best)}"
 
 
 def _why_undecided(curves: Curves, best: PassRow) -> str:

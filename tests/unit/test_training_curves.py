@@ -320,15 +320,15 @@ FAR_BETTER = "The model fits its training edges far better: MRR is {:.4f} on the
     [
         (
             [(0.0861, 0.8242), (0.0839, 0.8145)],
-            "Whether held-out edges got worse is undecided, as 2 buckets are too few to test such a fall, and edges "
-            "were not compared one by one since epoch 0: since epoch 0, MRR of "
-            "training edges went from 0.8242 to 0.8145 and that of held-out edges from 0.0861 to 0.0839.",
+            "Since epoch 0, MRR of training edges went from 0.8242 to 0.8145 and that of held-out edges from 0.0861 to "
+            "0.0839. Whether held-out edges got worse is undecided, as 2 buckets are too few to test such a fall, and "
+            "edges were not compared one by one since epoch 0.",
         ),
         (
             [(0.0861, 0.8145), (0.0839, 0.8242)],
-            "Whether held-out edges got worse is undecided, as 2 buckets are too few to test such a fall, and edges "
-            "were not compared one by one since epoch 0: since epoch 0, MRR of "
-            "training edges went from 0.8145 to 0.8242 and that of held-out edges from 0.0861 to 0.0839.",
+            "Since epoch 0, MRR of training edges went from 0.8145 to 0.8242 and that of held-out edges from 0.0861 to "
+            "0.0839. Whether held-out edges got worse is undecided, as 2 buckets are too few to test such a fall, and "
+            "edges were not compared one by one since epoch 0.",
         ),
         ([(0.0861, 0.8145), (0.0861, 0.8242)], "Held-out edges are as good as after epoch 0."),
     ],
@@ -473,7 +473,7 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
     [
         ([(0.1, 0.1), (0.2, 0.2)], "1 (MRR 0.2000), the last one. " + NO_OVERFITTING, True),
         ([(0.2, 0.1), (0.1, 0.1), (0.2, 0.2)], "0 (MRR 0.2000); now 0.2000. " + AS_GOOD, True),
-        ([(0.2, 0.3), (0.1, 0.2)], "0 (MRR 0.2000); now 0.1000. No overfitting to training edges, but whether", False),
+        ([(0.2, 0.3), (0.1, 0.2)], "0 (MRR 0.2000); now 0.1000. No overfitting to training edges: since", False),
         ([(0.2, None), (0.1, None)], "0 (MRR 0.2000); now 0.1000. Overfitting to training edges: not known", False),
         ([(0.1, None), (0.2, None)], "1 (MRR 0.2000), the last one. Overfitting to training edges: not known", False),
         ([(0.2, 0.1), (math.nan, 0.2)], "0 (MRR 0.2000); now nan. Overfitting to training edges: undecided", False),
@@ -488,7 +488,7 @@ def test_what_is_told_of_training_edges(figures: list[tuple[float, float | None]
 
 
 WORSE = "held-out edges got worse"
-OPEN = f"whether {WORSE} is undecided, as"
+OPEN = f"Whether {WORSE} is undecided, as"
 CHANCE = "chance may explain it"
 TOO_FEW = "2 buckets are too few to test such a fall, and edges were not compared one by one since epoch 0"
 NO, UNDECIDED = "No overfitting to training edges", "Overfitting to training edges: undecided, as"
@@ -513,13 +513,13 @@ WHAT_IS_TOLD = {
     ),
     "by chance": (
         f"{UNDECIDED} {CHANCE}: {{}}.",
-        *[f"{NO}, but {OPEN} {CHANCE}: {{}}."] * 2,
-        f"{DIVERGING}; {OPEN} {CHANCE}{LOWER}",
+        *[f"{NO}: {{}}. {OPEN} {CHANCE}."] * 2,
+        f"{DIVERGING}. {OPEN} {CHANCE}{LOWER}",
     ),
     "unknown": (
         f"{UNDECIDED} {TOO_FEW}: {{}}.",
-        *[f"{NO}, but {OPEN} {TOO_FEW}: {{}}."] * 2,
-        f"{DIVERGING}; {OPEN} {TOO_FEW}{LOWER}",
+        *[f"{NO}: {{}}. {OPEN} {TOO_FEW}."] * 2,
+        f"{DIVERGING}. {OPEN} {TOO_FEW}{LOWER}",
     ),
 }
 WHAT_IS_TOLD["beyond the bound"] = WHAT_IS_TOLD["clear"]
@@ -564,7 +564,7 @@ def test_verdicts_beside_a_far_better_fit_say_what_the_tests_say(held_out: str, 
         assert found == "Held-out edges are as good as after epoch 0."
     else:
         why = {"by chance": CHANCE, "unknown": TOO_FEW}.get(held_out)
-        assert found == (f"Held-out edges got worse: {changes}." if is_clear else f"W{OPEN[1:]} {why}: {changes}.")
+        assert found == (f"Held-out edges got worse: {changes}." if is_clear else f"S{changes[1:]}. {OPEN} {why}.")
 
 
 def test_training_edges_that_got_worse_within_the_errors_are_not_diverging() -> None:
@@ -584,7 +584,7 @@ def test_a_fall_of_a_hundredth_of_its_error_is_never_told_as_one() -> None:
     told = verdicts_of(evolve(curves, passes=(curves.passes[0], last)))
     assert told[1] == (
         "Training may be diverging, as training edges got worse: since epoch 0, MRR of training edges went from 0.2101 "
-        "to 0.0862 and that of held-out edges from 0.0587 to 0.0586; whether held-out edges got worse is undecided, as "
+        "to 0.0862 and that of held-out edges from 0.0587 to 0.0586. Whether held-out edges got worse is undecided, as "
         "chance may explain it. A lower learning rate might help."
     )
     assert "No overfitting" not in " ".join(told[:2])
