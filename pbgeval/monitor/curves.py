@@ -13,10 +13,11 @@ from attrs import frozen
 from pbgeval.errors import DataError
 from pbgeval.metrics.names import split
 from pbgeval.metrics.student import ERROR_RATE
-from pbgeval.monitor.gap_test import TOLERANCE, BucketVisit, Change, GapTest, Judgement
+from pbgeval.monitor.gap_test import BucketVisit, Change, GapTest, Judgement
 from pbgeval.monitor.improvement import Compared, comparable, last_improvement
 from pbgeval.monitor.records import (
     PBG_NAMES,
+    TOLERANCE,
     History,
     PassDetails,
     PassKey,
@@ -128,6 +129,7 @@ class PassRow:
     is_finished: bool = True  # False: a pass of our records that has not ended, or was interrupted
     paired_fall: Change | None = None  # how much worse than `fell_from`, edge by edge; None: they were not followed
     fell_from: int | None = None  # epoch
+    tolerance: float = TOLERANCE  # share of a metric below which a change is no cause for alarm
     edges: frozenset[tuple[Bucket, int]] = frozenset()  # by bucket, what tells them from others (`VisitRecord.edges`)
 
     @property
@@ -277,16 +279,16 @@ class Curves:
 
     @property
     def training_fell(self) -> bool:
-        """Whether training edges got worse since the best pass, by more than `TOLERANCE` and beyond a bound of errors.
+        """Whether training edges got worse since the best pass, beyond the tolerance and a bound of errors.
 
         That is both passes' errors of training - held-out edges, as if independent, which those of training edges
-        alone do not exceed. Of a large sample nearly any change is beyond its error, hence `TOLERANCE`.
+        alone do not exceed. Of a large sample nearly any change is beyond its error, hence the tolerance.
         """
         best, last = self.best, self.last
         if best is None or best.training is None or last.training is None:
             return False
         fall = Change(self._sign * (best.training - last.training), _error_of_both(best, last), _MANY)
-        return fall.exceeds(TOLERANCE * abs(best.training), ERROR_RATE)
+        return fall.exceeds(last.tolerance * abs(best.training), ERROR_RATE)
 
     def change_since_best(self, best: PassRow) -> Change:
         """Return how much worse held-out edges are after the last pass than after the best one.
@@ -399,6 +401,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 if details.fall is None or details.fall.value is None or metric != "mrr"
                 else Change(details.fall.value, details.fall.standard_error, details.fall_clusters - 1),
                 fell_from=details.best_pass,
+                tolerance=details.tolerance,
             )
         )
         for bucket, visit in of_buckets.items():

@@ -16,12 +16,11 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.metrics.student import student_quantile
-from pbgeval.monitor.records import Estimate, Verdict
+from pbgeval.monitor.records import TOLERANCE, Estimate, Verdict
 from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QueryMetric
 
 MIN_BUCKETS = 4  # for an error that comes from the differences between them
-TOLERANCE = 0.1  # share of the metric below which a change is no cause for alarm
 MIN_TEETH = 2  # of every bucket, before anything is said
 
 

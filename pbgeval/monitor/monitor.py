@@ -33,12 +33,13 @@ from torch import Tensor
 from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError, StorageError, raise_first
 from pbgeval.monitor.followed import Followed, Where, followed_file, read_followed, write_followed
-from pbgeval.monitor.gap_test import TOLERANCE, BucketVisit, GapTest
+from pbgeval.monitor.gap_test import BucketVisit, GapTest
 from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, Compared, best_pass, comparable, last_improvement
 from pbgeval.monitor.measure import HeldOut, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, PassSums
 from pbgeval.monitor.records import (
     LOGGER,
+    TOLERANCE,
     History,
     PassDetails,
     PassKey,
@@ -190,7 +191,7 @@ class Monitor:
             margin: of the ranking loss.
             pbg_semantics: PBG's own chunks and ties, as `kgeval-dist -p pbg_semantics=True -p workers=1`.
             batch_size: of PBG's, under `pbg_semantics`.
-            tolerance: share of the mean reciprocal rank below which a gap is no overfitting to buckets.
+            tolerance: share of a metric below which a gap is no overfitting to buckets, and a fall no divergence.
             alarm_rate: bound of the probability that a whole run is warned without reason (decision 0017).
             team: the workers that train together; None: this one alone.
             sinks: what is handed each record of this worker besides: what has `append`, as `TensorBoardSink`.
@@ -430,6 +431,7 @@ class Monitor:
             best_mrr=best_mrr,
             fall=fall.estimate(MEAN_RECIPROCAL_RANK) if is_fall_known else None,
             fall_clusters=fall.num_clusters if is_fall_known else 0,
+            tolerance=self._test.tolerance,
         )
         self._past[-1] = evolve(now, details=details)
         record = PassRecord(key, max(self._next_index - 1, 0), sums.phases[AFTER].figures(with_loss=with_loss), details)

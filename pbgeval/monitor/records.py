@@ -33,6 +33,7 @@ LOGGER = logging.getLogger("pbgeval.monitor")
 MAX_SHOWN = 10  # passes that a history prints
 VERSION = 1  # of what stands under `pbgeval`
 OURS = "pbgeval"
+TOLERANCE = 0.1  # share of the metric below which a change is no cause for alarm
 AVERAGE = "eval_stats_chunk_avg"  # the key that tells the summary of a pass from a visit
 KEYS = ("epoch_idx", "edge_path_idx", "edge_chunk_idx")
 FIGURES = ("stats", "eval_stats_before", "eval_stats_after")
@@ -123,6 +124,7 @@ class PassDetails:
     best_mrr: float | None = None  # its mean reciprocal rank
     fall: Estimate | None = None  # best_mrr - that of this pass, on the same edges; None: they were not followed
     fall_clusters: int = 0  # whose differences its standard error comes from
+    tolerance: float = TOLERANCE
 
 
 def verdict_in_words(verdict: Verdict) -> str:
@@ -236,6 +238,7 @@ _SHAPE = Keys(  # of the keys that are there; `_record_of` names those that are 
                     **dict.fromkeys(("best_pass", "digest"), OrNull(COUNT)),
                     "settings": Keys(),
                     "reason": OrNull(TEXT),
+                    "tolerance": NUMBER,
                     **dict.fromkeys(("cluster", "verdict"), TEXT),
                     "seconds": _FIGURE,
                 }

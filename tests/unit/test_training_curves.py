@@ -576,6 +576,22 @@ def test_training_edges_that_got_worse_within_the_errors_are_not_diverging() -> 
     assert [of.training_fell for of in (curves, unknown, *ranks)] == [False, False, False, False, True]
 
 
+def test_the_tolerance_of_the_monitor_decides_whether_training_diverges(tmp_path: Path) -> None:
+    schema = ModelSchema([MonitoredRelation("all", "all", "all", all_negs=True)], {"all": 1}, "dot")
+    monitor = Monitor(schema, tmp_path, eval_fraction=0.4, tolerance=0.5)
+    monitor.split(torch.tensor([[at, 0, at + 1] for at in range(50)]), (0, 0))
+    with monitor.watch(0, (0, 0), ModelTensors({("all", 0): torch.eye(51, 4)})):
+        pass
+    monitor.end_pass(0)
+    recorded = read_curves(tmp_path, "mrr", pytest.fail).last.tolerance
+    curves, _ = told_of("as good", TRAINING["down"])
+
+    assert recorded == 0.5
+    for tolerance, fell in ((0.1, True), (0.2, True), (recorded, False)):
+        last = evolve(curves.last, tolerance=tolerance)
+        assert evolve(curves, passes=(curves.passes[0], last)).training_fell == fell
+
+
 def test_a_fall_of_a_hundredth_of_its_error_is_never_told_as_one() -> None:
     """A learning rate that is too high: training edges fall apart, held-out edges hardly change."""
     curves = passes((0.0587, 0.2101), (0.05864, 0.0862), error=0.02)
