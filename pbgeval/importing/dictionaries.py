@@ -325,8 +325,13 @@ def read_dictionaries(
     if missing := [name for name in types.entity_types if name not in found]:
         raise StorageError(f"{folder} has no names of entities of type {listed(missing)}, only of {listed([*found])}")
     names = read_relation_names(folder) if relations is None else relations
+    if names is None and types.listed and types.other is None:
+        names = [name for name, _, _ in types.listed]  # PyTorch-BigGraph names no relations that are not dynamic
     if names is None:
-        raise StorageError(f"{folder / 'dynamic_rel_names.json'}: no such file; it has the names of the relations")
+        raise StorageError(
+            f"{folder / 'dynamic_rel_names.json'}: no such file; it has the names of the relations, a JSON list in the "
+            "order of their ids. Or list all relations with --types"
+        )
     number_relations(engine, names, types)
     engine.run(ENTITIES)
     sizes = {

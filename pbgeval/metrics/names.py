@@ -36,6 +36,8 @@ from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS, RankType
 SIDES = {"lhs": "head", "rhs": "tail"} | {label: label for label in ("head", "tail", "relation", "both")}
 RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}
 POOLED_HITS = "pooled_hits_at_"  # a cut-off follows
+SIDES_IN_ORDER = ("both", "head", "tail", "relation")  # as columns of tables are read
+METRICS_IN_ORDER = ("count", "mean_reciprocal_rank", "hits_at_")  # first; the others as they come
 WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *classification.NAMES)  # the area under the ROC curve is `auc`
 OF_LISTS = ("recall", "precision", "f1", "map", "ndcg", "mrr", "hit_ratio")  # at k: the section `topk_metrics`
 _OF_CLASSIFICATION = {**{name: name for name in classification.NAMES}, **classification.SYNONYMS}
@@ -422,3 +424,27 @@ def _paragraph(metric: Definition) -> str:
         f"    also: {', '.join(synonyms_of(metric)) or '-'}\n"
         f"    source: {metric.source}\n"
     )
+
+
+def in_reading_order(keys: Iterable[str], headline: str) -> list[str]:
+    """Return the names of columns or figures, those that people read first in front.
+
+    First what a row is about, then figures: those of the headline's rank type, then those of other rank types; in each
+    of these both sides, then each side; in each side the number of queries, MRR, hits, then the others.
+    """
+    keys = list(keys)
+    rank_types = [headline, *(key.split(".")[1] for key in keys if key.count(".") > 1)]
+
+    def place(key: str) -> tuple[int, int, int]:
+        side, _, rest = key.partition(".")
+        if not rest:  # what a row is about
+            return -1, 0, 0
+        rank_type, _, metric = rest.rpartition(".")
+        first = [at for at, name in enumerate(METRICS_IN_ORDER) if metric.startswith(name)]
+        return (
+            rank_types.index(rank_type or headline),
+            SIDES_IN_ORDER.index(side),
+            (first or [len(METRICS_IN_ORDER)])[0],
+        )
+
+    return sorted(keys, key=place)

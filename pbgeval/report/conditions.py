@@ -46,6 +46,7 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     num_edges, num_entities = edges.get("num_edges", 0), edges.get("num_entities", 0)
     lost = num_left_out(document, "filter_paths", "train_paths")
     trained = num_trained_on(document)
+    are, them = ("is", "it") if leaked == 1 else ("are", "them")
     of_training = [of["path"] for of in document.get("edge_paths") or () if of.get("trained_on")]
     found = [
         (
@@ -56,8 +57,8 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
         (lost > 0, f"imports left out {plural(lost, 'known edge')} with unknown names, so they are not filtered out"),
         (
             leaked > 0,
-            f"{leaked:,} of {num_edges:,} evaluated edges are also in train_paths, so the model may have been trained "
-            "on them and the figures may be too good",
+            f"{leaked:,} of {plural(num_edges, 'evaluated edge')} {are} also in train_paths, so the model may have "
+            f"been trained on {them} and the figures may be too good",
         ),
         (
             repeated > MUCH_REPEATED * num_edges,

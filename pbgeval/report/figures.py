@@ -10,6 +10,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.metrics.names import in_reading_order
 from pbgeval.report.conditions import interval_name, part_of, settings_of, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
@@ -105,7 +106,7 @@ def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> Dat
     told = OVER_TEST_EDGES if sample is None else OVER_SAMPLES.format(**sample)
     figures = [cell for _, *cells in rows for cell in cells if cell != UNDEFINED and " to " not in cell]
     have_error = ["±" in cell for cell in figures]
-    of_errors = [told, *([] if all(have_error) else [WITHOUT_ERROR])] if any(have_error) else []
+    of_errors = [*([told] if any(have_error) else []), *([] if all(have_error) else [WITHOUT_ERROR])]
     notes = [*of_errors, *([SURE_HITS] if sure else []), time_aware_told(document), *notes_of(document)]
     return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(filter(None, notes)), "headline")
 
@@ -231,7 +232,7 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
         **{of: {key: ends[of] for key, ends in intervals.items()} for of in ("low", "high")},
     }
     columns = {title: values for title, values in columns.items() if values}
-    keys = sorted({key for values in columns.values() for key in values})
+    keys = in_reading_order(sorted({key for values in columns.values() for key in values}), document["headline"])
     rows = [(key, *(_exact(values.get(key)) for values in columns.values())) for key in keys]
     note = "By query key and by relation: macro averages that give every key or every relation the same weight."
     note = note if macro.keys() & columns.keys() else ""

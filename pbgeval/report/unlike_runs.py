@@ -78,7 +78,10 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
 
 
 def told_difference(key: str, a: object, b: object) -> str:
-    """Return a line on a value that differs."""
+    """Return a line on a value that differs; of a table, on the entries that differ."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        unlike = [name for name in sorted({*a, *b}) if a.get(name) != b.get(name)]
+        return "; ".join(told_difference(f"{key}.{name}", a.get(name), b.get(name)) for name in unlike)
     shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
     of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
     return f"{key}: A {of_a}, B {of_b}"

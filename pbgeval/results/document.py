@@ -16,7 +16,7 @@ from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.metrics.breakdowns import GroupClasses, breakdown_rows
 from pbgeval.metrics.intervals import Interval, SampleDesign
-from pbgeval.metrics.names import ALL_BY_DEFAULT, Selection
+from pbgeval.metrics.names import ALL_BY_DEFAULT, Selection, in_reading_order
 from pbgeval.metrics.standard_errors import standard_errors
 from pbgeval.metrics.summary import (
     SortedPools,
@@ -40,11 +40,9 @@ from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.json_files import digest_of
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
-SIDES_IN_ORDER = ("both", "head", "tail", "relation")  # as columns of tables are read
 # Of so many queries a report keeps the statistics, some hundred kB, and computes what few read when it is read; of more
 # it computes all at once.
 MAX_QUERIES_KEPT = 1 << 14
-METRICS_IN_ORDER = ("count", "mean_reciprocal_rank", "hits_at_")  # first; the others as they come
 
 
 @frozen(eq=False)
@@ -333,27 +331,8 @@ def _breakdown_tables(
 
 
 def _in_reading_order(rows: Sequence[Mapping[str, Any]], headline: str) -> tuple[dict[str, Any], ...]:
-    """Return rows of equal keys with the columns that people read first in front.
-
-    First what a row is about, then figures: those of the headline's rank type, then those of other rank types; in each
-    of these both sides, then each side; in each side the number of queries, MRR, hits, then the others.
-    """
-    keys = list(next(iter(rows), {}))
-    rank_types = [headline, *(key.split(".")[1] for key in keys if key.count(".") > 1)]
-
-    def place(key: str) -> tuple[int, int, int]:
-        side, _, rest = key.partition(".")
-        if not rest:  # what a row is about
-            return -1, 0, 0
-        rank_type, _, metric = rest.rpartition(".")
-        first = [at for at, name in enumerate(METRICS_IN_ORDER) if metric.startswith(name)]
-        return (
-            rank_types.index(rank_type or headline),
-            SIDES_IN_ORDER.index(side),
-            (first or [len(METRICS_IN_ORDER)])[0],
-        )
-
-    ordered = sorted(keys, key=place)
+    """Return rows of equal keys with the columns that people read first in front."""
+    ordered = in_reading_order(next(iter(rows), {}), headline)
     return tuple({key: row[key] for key in ordered} for row in rows)
 
 

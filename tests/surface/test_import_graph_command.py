@@ -78,6 +78,24 @@ def test_a_later_import_reuses_the_dictionaries(tmp_path: Path) -> None:
     assert not (tmp_path / "later" / "entity").exists()
 
 
+def test_relations_that_a_dictionary_does_not_name_are_those_of_the_types(tmp_path: Path) -> None:
+    """PyTorch-BigGraph writes no names of relations that are not dynamic."""
+    assert imported(tmp_path).status == 0
+    entity, names = tmp_path / "graph" / "entity", ["r", "s"]
+    (entity / "dynamic_rel_names.json").unlink()
+    (tmp_path / "later.tsv").write_text("a\ts\tb\n", encoding="utf-8")
+    flags = ("--output", "later", "--edges", "test=later.tsv", "--dictionary", "graph/entity")
+
+    refused = run_main("import-graph", *flags, cwd=tmp_path)
+    (tmp_path / "types.tsv").write_text("".join(f"{name}\tall\tall\n" for name in names), encoding="utf-8")
+    done = run_main("import-graph", *flags, "--types", "types.tsv", cwd=tmp_path)
+
+    assert (refused.status, done.status) == (1, 0)
+    assert "it has the names of the relations, a JSON list in the order of their ids" in refused.err
+    ((_, rel, _),) = buckets_in(tmp_path / "later" / "test")[0, 0]
+    assert rel == names.index("s")
+
+
 def test_what_is_written_tells_nothing_of_when(tmp_path: Path) -> None:
     """Else the digest of an evaluation would change with every import of the same files."""
     assert imported(tmp_path, "--edge-columns", "hrtw", edges=b"a\tr\tb\t1\n").status == 0

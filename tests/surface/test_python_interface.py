@@ -118,7 +118,7 @@ def test_training_triples_are_known_and_counted() -> None:
     found, trained = evaluate_triples(SCORER, TEST, known=known), evaluate_triples(SCORER, TEST, train=known)
 
     assert trained.document["metrics"] == found.document["metrics"]
-    assert "1 of 2 evaluated edges are also in train" in " ".join(repr(trained).split())
+    assert "1 of 2 evaluated edges is also in train" in " ".join(repr(trained).split())
     assert "also in train" not in repr(found)
     assert "popularity" in evaluate_triples(SCORER, TEST, train=known, breakdowns=["popularity"]).document
 

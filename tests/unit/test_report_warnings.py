@@ -60,6 +60,15 @@ def test_what_edges_share_is_said_in_a_line(name, words):
     assert "\n" not in warning
 
 
+def test_a_single_edge_that_was_trained_on_is_one():
+    (warning,) = warnings_of(document(0.0, {**SOUND, "num_in_training": 1, "num_edges": 1}))
+
+    assert warning == (
+        "1 of 1 evaluated edge is also in train_paths, so the model may have been trained on it and the figures may be "
+        "too good"
+    )
+
+
 def as_pbg(candidates: str = "sampled", **more: Any) -> dict[str, Any]:
     found = document(0.5, SOUND)
     found["diagnostics"]["both"]["tied_share"] = 0.21
