@@ -277,22 +277,29 @@ def test_too_many_open_cells_are_counted_in_halves(
 def test_rows_that_a_probe_marks_often_are_screened_in_two_parts(
     kernel_device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fewer segments are marked then. Counts are the same."""
-    marked, list_tiles = [], device_exact._tiles_of_marks
+    """Fewer segments are marked then. Counts are the same. As many marks as may be are not too many."""
+    marked, rooms, list_tiles, make_room = [], [], device_exact._tiles_of_marks, device_exact.empty_marks
     monkeypatch.setattr(device_exact, "MIN_SCREENED_CELLS", 0)
     monkeypatch.setattr(
         device_exact,
         "_tiles_of_marks",
-        lambda mark_GQ, *rest: marked.append(mark_GQ.sum()) or list_tiles(mark_GQ, *rest),
+        lambda mark_GQ, *rest: marked.append(int(mark_GQ.sum())) or list_tiles(mark_GQ, *rest),
     )
+    monkeypatch.setattr(device_exact, "empty_marks", lambda *of: rooms.append(make_room(*of)) or rooms[-1])
     grids = Grids(ExactComparator("dot"), normal, (1, 6, 640, 40), kernel_device)
     expected = grids.expected()
-    for share in (1.0, 0.0):
-        monkeypatch.setattr(device_exact, "MAX_MARKED_SHARE", share)
 
+    def count(share: float) -> None:
+        monkeypatch.setattr(device_exact, "MAX_MARKED_SHARE", share)
         assert all(map(torch.equal, grids.counted(), expected))
 
-    assert marked[0] > marked[1]
+    count(1.0)
+    probed_GQ = rooms[0][: -(-min(device_exact.PROBED_COLUMNS, 640) // device_exact.SEGMENT)]
+    assert probed_GQ.any()
+    count(0.0)
+    count((int(probed_GQ.sum()) + 0.5) / probed_GQ.numel())
+
+    assert marked[0] == marked[2] > marked[1]
 
 
 def test_more_marks_than_there_is_room_for_leave_all_to_float64(
