@@ -39,6 +39,7 @@ from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Rela
 from pbgeval.results.document import SideOfEdges
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.full_precision import CallerSettings
+from pbgeval.scoring.operators import moves_to_query
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION
 from pbgeval.stats.groups import GroupKey
 from pbgeval.storage.checkpoint import num_bytes_of
@@ -412,8 +413,9 @@ class _Trial:
 
     def _edges(self, num_edges: int) -> EdgeBlock:
         """Read edges of the run; their ids are those of rows that the tables have."""
-        edges = self.file.read(0, num_edges)
-        rel = edges.rel.remainder(max(self.inputs.num_relations, 1))
+        edges, num_relations = self.file.read(0, num_edges), max(self.inputs.num_relations, 1)
+        num_used = min(max(int(num_relations * self.share_of_relations(num_edges)), 1), num_relations)
+        rel = edges.rel.remainder(num_used) * num_relations // num_used
         relation_E = torch.zeros_like(rel) if self.settings.dynamic else rel
         relations = self.inputs.config.relations
         rows = {
@@ -421,6 +423,18 @@ class _Trial:
             for side in ENDS
         }
         return evolve(edges, lhs=edges.lhs.remainder(rows[Side.LHS]), rel=rel, rhs=edges.rhs.remainder(rows[Side.RHS]))
+
+    def share_of_relations(self, num_edges: int) -> float:
+        """Return which share of the relations so many edges have, so that as many share one as in the run.
+
+        A pass prepares candidates and pads products for each relation. A sweep prepares a range once for all relations
+        whose operators move to the queries.
+        """
+        config, inputs = self.inputs.config, self.inputs
+        if self.protocol.sweeps and all(moves_to_query(of.operator, config.comparator) for of in config.relations):
+            return 0.0
+        whole = inputs.num_edges if self.protocol.sweeps else self.file.num_edges
+        return num_edges * inputs.num_edges / max(whole * first_edges(inputs), 1)
 
     @property
     def cells_per_edge(self) -> float:

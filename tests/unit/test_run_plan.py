@@ -20,6 +20,7 @@ from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.progress import Observer
+from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker import buckets, sweep
 from pbgeval.worker import plan as planning
 from pbgeval.worker import run as running
@@ -117,6 +118,32 @@ def test_a_measurement_gives_a_time_and_changes_no_figure(overrides: tuple[str, 
     told, silent = ((tmp_path / name / "metrics.json").read_bytes() for name in ("told", "silent"))
     assert told == silent
     assert run_of(tmp_path / "told").get("open_candidates") == run_of(tmp_path / "silent").get("open_candidates")
+
+
+@pytest.mark.usefixtures("measures_all")
+@pytest.mark.parametrize(
+    ("candidates", "relations_of"),
+    [
+        ("all", {1: 1, 4: 1, 16: 1, 31: 1}),  # operators move to the queries, so relations share prepared candidates
+        ("partition", {1: 1, 4: 1, 16: 2, 31: 4}),  # the largest bucket has 31 edges of 4 relations
+    ],
+)
+def test_as_many_edges_of_a_measurement_share_a_relation_as_in_the_run(
+    candidates: str, relations_of: dict[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, rank = {}, planning.bucket_pass
+    monkeypatch.setattr(planning, "FIRST_EDGES", 1)
+    monkeypatch.setattr(planning, "MEASURED_SECONDS", 1000.0)
+
+    def spied(edges: EdgeBlock, *rest: Any) -> Any:
+        found[edges.num_edges] = len({*edges.rel.tolist()})
+        return rank(edges, *rest)
+
+    monkeypatch.setattr(planning, "bucket_pass", spied)
+
+    planned(TinyCase.write(tmp_path), f"candidates={candidates}")
+
+    assert found == relations_of
 
 
 @pytest.mark.usefixtures("measures_all")
