@@ -121,7 +121,5 @@ def test_every_kernel_is_compiled_by_the_triton_of_an_older_torch(version: str, 
     assert (
         run_program(sys.executable, "-c", "import triton; print(triton.__version__)", **environment) == f"{version}\n"
     )
-    assert (
-        json.loads(run_program(sys.executable, "-m", "tests.compiled_kernels", **environment)).keys()
-        == variants().keys()
-    )
+    names = run_program(sys.executable, "-m", "tests.compiled_kernels", "names", **environment)
+    assert json.loads(names) == [*variants()]
