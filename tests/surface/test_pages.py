@@ -100,10 +100,17 @@ def faults_of_call(words: list[str]) -> Iterator[str]:
     yield from faults_of_overrides(given.get("param") or ())
 
 
-def command_of(words: list[str]) -> tuple[typer.core.TyperCommand | None, list[str]]:
-    """Return the command that is called, and its arguments."""
+@functools.cache
+def commands() -> typer.core.TyperGroup:
+    """Return all commands, which take long to make."""
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
+    return group
+
+
+def command_of(words: list[str]) -> tuple[typer.core.TyperCommand | None, list[str]]:
+    """Return the command that is called, and its arguments."""
+    group = commands()
     if not words or not re.fullmatch("[a-z-]+", words[0]) or words[0].startswith("-"):
         return group, words
     return group.commands.get(words[0]), words[1:] if words[0] in group.commands else words
@@ -154,6 +161,7 @@ def faults_of_program(text: str) -> Iterator[str]:
             )
 
 
+@functools.cache
 def defined_in(source: str) -> set[str]:
     """Return the names that stand at the top of a module, in its `__all__` or in what it says of its exports."""
     tree = ast.parse(source)
