@@ -153,16 +153,30 @@ def exact_score(graph: TinyGraph, rel: int, side: str, known: Entity, of: Entity
     return exact_score_of(graph.comparator, graph.bias, q, candidate(graph, rel, side, of, transforms))
 
 
+@lru_cache(maxsize=200_000)
+def whole(x: float) -> int:
+    """A float32 in units of 2^-149, the least there is: sums of integers take a tenth of the time of fractions."""
+    numerator, denominator = x.as_integer_ratio()
+    units, rest = divmod(numerator << 149, denominator)
+    assert rest == 0
+    return units
+
+
+def of_products(units: int) -> Fraction:
+    return Fraction(units, 1 << 298)
+
+
 def exact_score_of(comparator: str, bias: bool, q: Prepared, c: Prepared) -> Exact:
-    added = Fraction(q.weight) * Fraction(c.added) if bias else Fraction(0)
-    pairs = [(Fraction(a), Fraction(b)) for a, b in zip(q.vector, c.vector, strict=True)]
-    if comparator in ("dot", "cos"):
-        return Exact(sum((a * b for a, b in pairs), added), Fraction(0))
-    if comparator == "clamped_dot":
-        return Exact(min(max(sum((a * b for a, b in pairs), Fraction(0)), -CLAMP), CLAMP) + added, Fraction(0))
+    added = of_products(whole(q.weight) * whole(c.added)) if bias else Fraction(0)
+    pairs = [*zip(map(whole, q.vector), map(whole, c.vector), strict=True)]
+    if comparator in ("dot", "cos", "clamped_dot"):
+        product = of_products(sum(a * b for a, b in pairs))
+        return Exact(
+            (min(max(product, -CLAMP), CLAMP) if comparator == "clamped_dot" else product) + added, Fraction(0)
+        )
     if comparator == "l1":
-        return Exact(added - sum((abs(a - b) for a, b in pairs), Fraction(0)), Fraction(0))
-    square = sum(((a - b) ** 2 for a, b in pairs), Fraction(0))
+        return Exact(added - Fraction(sum(abs(a - b) for a, b in pairs), 1 << 149), Fraction(0))
+    square = of_products(sum((a - b) ** 2 for a, b in pairs))
     return Exact(added, square) if comparator == "l2" and bias else Exact(added - square, Fraction(0))
 
 
