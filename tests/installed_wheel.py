@@ -101,11 +101,22 @@ def _install(built: Built, folder: Path) -> None:
     install = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
     done = start([sys.executable, "-m", "pip", "--python", environment.python, *install, built.wheel], Path())
     assert done.status == 0, done.err
+    take_compiled_loops(environment.site_packages)
     of_extras = {
         canonicalize_name(of.name) for extra in extras_of(built.wheel) for of in requirements_of(built.wheel, extra)
     }
     # torch brings some of them along; where it does not, they are missing.
     link_libraries(environment.site_packages, with_requirements(requirements_of(built.wheel)) - of_extras)
+
+
+def take_compiled_loops(folder: Path) -> None:
+    """Let what numba has compiled of the checkout's loops serve a copy of them: each takes some ten seconds."""
+    for kept in (REPOSITORY / "pbgeval").rglob("__pycache__/*.nb[ic]"):
+        loop = kept.parent.parent / f"{kept.name.partition('.')[0]}.py"  # numba looks at the time of this file
+        for path, copy in ((loop, shutil.copystat), (kept, shutil.copy2)):
+            place = folder / path.relative_to(REPOSITORY)
+            place.parent.mkdir(exist_ok=True)
+            copy(path, place)
 
 
 def build_wheel(source: Path, folder: Path) -> Path:
