@@ -106,7 +106,8 @@ def compare(
         refuse_given(given, "--queries")
     with options_in_place_of(_OPTIONS):
         found = _moved(runs, asked) if queries else _compared(runs, asked, each_with_each=form == "svg")
-    _warn_of(runs)
+    for warning in found.warnings:
+        warn(warning)
     if output is None and form == "text":
         console_of().print(found)  # as wide as the terminal
         return
@@ -133,17 +134,6 @@ def _compared(runs: Sequence[str], asked: Asked, *, each_with_each: bool) -> Com
     if len(given) == 2 and names[0] != names[1] and not each_with_each:
         return compare_two(given[0][1], given[1][1], asked, (names[0], names[1]))
     return compare_groups(grouped((name, folder) for name, (_, folder) in zip(names, given, strict=True)), asked)
-
-
-def _warn_of(runs: Sequence[str]) -> None:
-    """Print the warnings of the runs."""
-    from pbgeval.report.conditions import names_in_warnings, warnings_of_runs
-    from pbgeval.results.result import Result
-
-    given = [(name, str(folder)) for name, folder in map(_name_and_folder, runs)]
-    documents = [Result.read(folder).document for _, folder in given]
-    for warning in warnings_of_runs(zip(names_in_warnings(given), documents, strict=True)):
-        warn(warning)
 
 
 def _moved(runs: Sequence[str], asked: Asked) -> QueryPage:

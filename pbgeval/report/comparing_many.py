@@ -161,6 +161,7 @@ class _ManyRunsBuilder:
                 for name, numbers in self._groups.items()
             ),
             pairs=tuple(pairs),
+            warnings=paired.warnings([name for name, numbers in self._groups.items() for _ in numbers]),
         )
 
     def _differences(self, a: Sequence[int], b: Sequence[int]) -> Sequence[Difference]:

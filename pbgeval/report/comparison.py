@@ -23,6 +23,7 @@ from pbgeval.report.tables import (
     to_terminal,
     to_text,
     unbroken,
+    with_warnings,
 )
 from pbgeval.report.unlike_runs import told_difference, told_left_out
 from pbgeval.results.csv_tables import to_csv
@@ -70,6 +71,7 @@ class Comparison:
     differences: tuple[Difference, ...]  # corrected for their number
     relations: tuple[RelationDifferences, ...]  # each metric corrected for the number of relations; none without edges
     names: tuple[str, str] = ("A", "B")  # of the runs
+    warnings: tuple[str, ...] = ()  # what to know before the figures are quoted, after the names of the runs
 
     def __getitem__(self, name: str) -> Difference:
         """Return the difference in a metric, by any of its names.
@@ -83,7 +85,7 @@ class Comparison:
         return found[key]
 
     def __repr__(self) -> str:
-        return "\n\n".join(map(to_text, comparison_tables(self)))
+        return "\n\n".join(map(to_text, with_warnings(comparison_tables(self), self.warnings)))
 
     def __rich__(self) -> Group:
         from rich.console import Group
@@ -91,7 +93,7 @@ class Comparison:
         return Group(*map(to_terminal, comparison_tables(self)))
 
     def _repr_html_(self) -> str:
-        return "".join(map(to_html, comparison_tables(self)))
+        return "".join(map(to_html, with_warnings(comparison_tables(self), self.warnings)))
 
     @property
     def told_conditions(self) -> list[str]:
@@ -180,6 +182,7 @@ def compare_two(
         differences=tuple(holm(whole[0].differences if whole else ())),  # one group, of all queries
         relations=_relations(pair, differences(stats, pair.metrics, by_group=True)) if pair.has_edges else (),
         names=names,
+        warnings=pair.warnings(names),
     )
 
 

@@ -17,7 +17,7 @@ from pbgeval.report.comparison import (
     sentence_of_two,
 )
 from pbgeval.report.comparison_charts import difference_chart
-from pbgeval.report.conditions import names_in_warnings, tags_of, warnings_of_runs
+from pbgeval.report.conditions import tags_of
 from pbgeval.report.figures import name_of, short_title
 from pbgeval.report.many_runs import ManyRuns, diagram_of, many_tables, many_tiles, sentence_of_many
 from pbgeval.report.page import Page, Section, warnings_section
@@ -52,7 +52,7 @@ def comparison_page(comparison: Comparison) -> Page:
     )
     shown: list[DataTable | Chart] = [evolve(whole, wide=("A", "B"))]
     sections = [
-        warnings_section(warnings_of_runs(zip(comparison.names, (a.document, b.document), strict=True))),
+        warnings_section(comparison.warnings),
         Section("differences", "Differences between the runs", shown, layout="roomy"),
     ]
     for table in by_relation:
@@ -110,12 +110,7 @@ def many_runs_page(found: ManyRuns) -> Page:
     by_anchor = {table.anchor: table for table in others}
     pairs = [evolve(by_anchor["pairs"], wide=("95% interval", "p", "p, edges", "p, seeds"))] if found.pairs else []
     sections = [
-        warnings_section(
-            warnings_of_runs(
-                (name, Report.read(folder).document)
-                for name, (_, folder, _) in zip(names_in_warnings([row[:2] for row in rows]), rows, strict=True)
-            )
-        ),
+        warnings_section(found.warnings),
         Section("metrics", "All metrics", shown, layout="roomy"),
         *(Section("differences", table.title, [table], sortable=True, layout="wide") for table in pairs),
         Section("certainty", "How certain and how alike", [by_anchor["spread"], by_anchor["overlap"]], sortable=True),

@@ -30,6 +30,7 @@ from pbgeval.report.tables import (
     to_terminal,
     to_text,
     unbroken,
+    with_warnings,
 )
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.storage.text import json_text, listed
@@ -102,6 +103,7 @@ class ManyRuns:
     num_queries: int
     groups: tuple[RunGroup, ...]  # in the order given
     pairs: tuple[GroupPair, ...]
+    warnings: tuple[str, ...] = ()  # what to know before the figures are quoted, after the names of the runs
 
     @property
     def main_metric(self) -> str:
@@ -123,7 +125,7 @@ class ManyRuns:
         return sorted(found, key=lambda one: -one[1].direction * one[1].mean)
 
     def __repr__(self) -> str:
-        return "\n\n".join(map(to_text, many_tables(self)))
+        return "\n\n".join(map(to_text, with_warnings(many_tables(self), self.warnings)))
 
     def __rich__(self) -> Group:
         from rich.console import Group
@@ -131,7 +133,7 @@ class ManyRuns:
         return Group(*map(to_terminal, many_tables(self)))
 
     def _repr_html_(self) -> str:
-        return "".join(map(to_html, many_tables(self)))
+        return "".join(map(to_html, with_warnings(many_tables(self), self.warnings)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, ready for JSON.

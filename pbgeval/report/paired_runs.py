@@ -23,6 +23,7 @@ from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import EdgeColumns, split_mix
 from pbgeval.ranking.sampled_lists import SampledLists, number_chunks
+from pbgeval.report.conditions import names_in_warnings, warnings_of_runs
 from pbgeval.report.unlike_runs import DIVIDED, differences_of
 from pbgeval.results.result import Result
 from pbgeval.results.saved_run import ROW_BITS, RunFacts, SavedRun, folder_of, require_ranks
@@ -120,6 +121,11 @@ class PairedRuns:
     def has_edges(self) -> bool:
         """Whether relations are known."""
         return self.runs[0].edges is not None
+
+    def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return what to know before figures are quoted, after the names of the runs that it holds for."""
+        named = names_in_warnings([(name, str(run.folder)) for name, run in zip(names, self.runs, strict=True)])
+        return tuple(warnings_of_runs(zip(named, (of.document for of in self.reports), strict=True)))
 
     def stats(self, a: Sequence[int], b: Sequence[int], *, by_relation: bool = True) -> PairedStats:
         """Return the sums of all queries, of which each has the mean over some runs; `scale_of(a, b)` is their unit.

@@ -109,9 +109,8 @@ class QueryPage:
             f"{paired.rank_type.value} ranks",
         ]
         title = f"{labels[1]} compared with {labels[0]}"
-        return cls(
-            "Queries that moved", " and ".join(labels), title, tags, labels, paired.rank_type, runs, overlap=overlap
-        )
+        name, warnings = " and ".join(labels), paired.warnings("AB")
+        return cls("Queries that moved", name, title, tags, labels, paired.rank_type, runs, warnings, overlap)
 
     def render(self, max_queries: int = MAX_QUERIES) -> str:
         """Return the page, of at most 2 MB: with fewer queries where names are long.

@@ -23,7 +23,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.figures import final_table, headline_of, popularity_of, rows_table, topk_of
 from pbgeval.report.query_lists import MAX_ANSWERS, answers_told, candidates_table
-from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text
+from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text, with_warnings
 from pbgeval.results.result import HISTOGRAM, Result, errors_of
 from pbgeval.results.shape import SIDES
 from pbgeval.stats.rank_types import RankType
@@ -356,9 +356,7 @@ class Report(Result):
         return [final_table(self.document), *popularity_of(self.document), *topk_of(self.document)]
 
     def _with_warnings(self) -> list[DataTable]:
-        first, *others = self.shown()
-        warnings = (f"Warning: {warning}." for warning in warnings_of(self.document))
-        return [evolve(first, note="\n".join(filter(None, (first.note, *warnings)))), *others]
+        return with_warnings(self.shown(), warnings_of(self.document))
 
     def __repr__(self) -> str:
         has_figures = "metrics" in self.document

@@ -155,6 +155,13 @@ def console_of(file: IO[str] | None = None) -> Console:
     return console
 
 
+def with_warnings(tables: Sequence[DataTable], warnings: Iterable[str]) -> list[DataTable]:
+    """Return tables with warnings below the first one."""
+    first, *others = tables
+    told = (f"Warning: {warning}." for warning in warnings)
+    return [evolve(first, note="\n".join(filter(None, (first.note, *told)))), *others]
+
+
 def unbroken(tables: Iterable[DataTable]) -> str:
     """Return tables as a pipe has them: no line is broken."""
     file = StringIO()

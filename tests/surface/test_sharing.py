@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from pbgeval import Report
+from pbgeval import Report, compare, compare_runs
 from pbgeval.command_line.verification import SequentialTest
 from pbgeval.storage.row_files import create_query_file, find_ranks, open_query_file, query_path
 from tests.kit.case import TinyCase
@@ -319,6 +319,11 @@ def test_warnings_of_a_result_are_published_and_stand_on_pages_that_compare_it(c
     assert f"both runs: {warning}" in named.err
     for page in ("page.html", "many.html"):
         assert f"both runs: {warning}" in (tmp_path / page).read_text(encoding="utf-8").replace("\u00a0", " ")
+    for found in (compare(folder, tmp_path / "copy"), compare_runs({"one": folder, "other": tmp_path / "copy"})):
+        assert found.warnings[0].startswith(f"both runs: {warning}")
+        for told in (repr(found), found._repr_html_()):
+            assert f"Warning: both runs: {warning}" in " ".join(told.split())
+        assert found.to_dict()["warnings"] == found.warnings
 
 
 def test_warnings_call_runs_as_they_were_given(case: TinyCase, tmp_path: Path) -> None:
