@@ -227,10 +227,11 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
 
 
 @pytest.mark.parametrize("num_buckets", [1, 2])
-def test_all_columns_of_a_training_run_are_in_view(num_buckets: int, tmp_path: Path, show: Show) -> None:
+@pytest.mark.parametrize("width", [1100, 768])
+def test_all_columns_of_a_training_run_are_in_view(width: int, num_buckets: int, tmp_path: Path, show: Show) -> None:
     rows = tuple(PassRow(PassKey(epoch), 0.25, 0.5, 0.75, 0.01, "undecided", 1, 0.02) for epoch in range(5))
     curves = Curves("mrr", rows, {(0, bucket): {0: BucketVisit(10, 0.25, 0.5)} for bucket in range(num_buckets)})
-    table = show(Path(page_of(Source("run", None, curves)).write(tmp_path)), width=1100).page.locator("#passes-table")
+    table = show(Path(page_of(Source("run", None, curves)).write(tmp_path)), width=width).page.locator("#passes-table")
     assert table.evaluate("table => table.parentElement.scrollWidth - table.parentElement.clientWidth") == 0
     assert table.locator("thead th").count() == 6 + num_buckets
 
