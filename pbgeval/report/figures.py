@@ -89,7 +89,11 @@ def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> Dat
     metrics, headline = document["metrics"], document["headline"]
     sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
     of_rows = headline_rows(metrics, headline)
-    decimals = _decimals_of_papers(document, [key for _, key in of_rows], sides) if for_papers else {}
+    keys = [key for _, key in of_rows]
+    if for_papers:
+        decimals = _decimals_of_papers(document, keys, sides)
+    else:
+        decimals = {key: of_row for key in keys if (of_row := _decimals_of_row(document, key)) is not None}
     sure = {(side, key) for side in sides for _, key in of_rows if for_papers and is_sure(document, f"{side}.{key}")}
     rows = [
         (
@@ -128,13 +132,20 @@ def is_sure(document: Mapping[str, Any], key: str) -> bool:
     return most is not None and cutoff.isdecimal() and most <= int(cutoff)
 
 
+def _decimals_of_row(document: Mapping[str, Any], key: str, sides: Collection[str] = SHOWN_SIDES) -> int | None:
+    """Return the decimals of a metric that show a digit of its smallest error; None without any."""
+    errors = errors_of(document)
+    return max((decimals_of(error) for side in sides if (error := errors.get(f"{side}.{key}"))), default=None)
+
+
 def _decimals_of_papers(document: Mapping[str, Any], keys: Iterable[str], sides: Collection[str]) -> dict[str, int]:
     """Return the decimals of each metric that show a digit of all its errors; of MRR and hits they are the same."""
     errors = errors_of(document)
     found: dict[str, int] = {}
     for key in keys:
-        of_key = [decimals_of(error) for side in sides if (error := errors.get(f"{side}.{key}"))]
-        found[key] = max(of_key, default=2 if _has_two_decimals(key) else FEWEST_DECIMALS if errors else 4)
+        of_row = _decimals_of_row(document, key, sides)
+        usual = 2 if _has_two_decimals(key) else FEWEST_DECIMALS if errors else 4
+        found[key] = usual if of_row is None else of_row
     means = [of_key for key, of_key in found.items() if key.endswith("mean_reciprocal_rank") or ".hits_at_" in key]
     common = max([FEWEST_DECIMALS, *means])
     return {key: max(0 if _has_two_decimals(key) else common, of_key) for key, of_key in found.items()}
@@ -644,14 +655,14 @@ def tiles_of(report: Result) -> list[Tile]:
     keys = [f"{headline}.{name}" for name in LARGE if f"both.{headline}.{name}" in metrics]
     keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
     for key in keys:
-        ends = ends_of(intervals.get(f"both.{key}"))
+        ends, decimals = ends_of(intervals.get(f"both.{key}")), _decimals_of_row(document, key)
         of_sides = ", ".join(
-            f"{side}\u00a0{_with_error(document, f'{side}.{key}').partition(' ±')[0]}"
+            f"{side}\u00a0{_with_error(document, f'{side}.{key}', decimals).partition(' ±')[0]}"
             for side in ("head", "tail")
             if metrics.get(f"{side}.{key}") is not None
         )
         lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides]
-        figure = _with_error(document, f"both.{key}")
+        figure = _with_error(document, f"both.{key}", decimals)
         tiles.append(Tile(short_title(f"both.{key}"), figure, [*filter(None, lines)]))
     return tiles
 

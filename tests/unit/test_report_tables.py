@@ -10,15 +10,18 @@ from pbgeval.report.figures import (
     diagnostics_of,
     edges_of,
     flat,
+    headline_of,
     headline_rows,
     name_of,
     origin_of,
     ties_of,
+    tiles_of,
     with_error,
 )
 from pbgeval.report.rendering import templates
 from pbgeval.report.report import Report, cutoffs_of
 from pbgeval.report.tables import MAX_CHARACTERS, DataTable, clipped
+from pbgeval.results.result import Result
 
 DIAGNOSIS = {
     "num_candidates": {"min": 3, "mean": 1234.5678, "max": 20_000},
@@ -192,3 +195,20 @@ def test_a_name_that_only_begins_like_hits_at_a_number_is_a_row_among_the_others
 
     assert [name for name, _ in rows] == ["mean rank", "hits@3", "hits at k", "hits at ", "hits at ½"]
     assert cutoffs_of(dict.fromkeys(keys, 0.5)) == [3]
+
+
+def test_the_sides_of_a_row_and_its_tile_have_the_decimals_of_its_smallest_error() -> None:
+    values = {"both": 0.1638, "head": 0.1886, "tail": 0.1391}
+    errors = {"both": 0.0071, "head": 0.0114, "tail": 0.02}
+    made = {
+        "headline": "realistic",
+        "metrics": {f"{side}.realistic.mean_reciprocal_rank": value for side, value in values.items()},
+        "standard_errors": {f"{side}.realistic.mean_reciprocal_rank": error for side, error in errors.items()},
+        "intervals": {},
+        "provenance": {"settings": {}},
+    }
+
+    [row] = headline_of(made).rows
+    [tile] = tiles_of(Result(made))
+    assert row[1:] == ("0.164 ± 0.007", "0.189 ± 0.011", "0.139 ± 0.020")
+    assert (tile.value, tile.lines) == ("0.164 ± 0.007", ["head\u00a00.189, tail\u00a00.139"])
