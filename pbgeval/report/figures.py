@@ -159,6 +159,10 @@ def _with_error(document: Mapping[str, Any], key: str, decimals: int | None = No
     error = errors_of(document).get(key)
     if error and value is not None:
         return with_error(value, error, decimals)
+    return _told(key, value, decimals)
+
+
+def _told(key: str, value: float | None, decimals: int | None) -> str:
     return text_of(key, value) if decimals is None or not isinstance(value, float) else rounded(value, decimals)
 
 
@@ -661,7 +665,9 @@ def tiles_of(report: Result) -> list[Tile]:
             for side in ("head", "tail")
             if metrics.get(f"{side}.{key}") is not None
         )
-        lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides]
+        value = (document.get("time_filtered_metrics") or {}).get(f"both.{key}")
+        in_time = "" if value is None else f"time-aware\u00a0{_told(f'both.{key}', value, decimals)}"
+        lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides, in_time]
         figure = _with_error(document, f"both.{key}", decimals)
         tiles.append(Tile(short_title(f"both.{key}"), figure, [*filter(None, lines)]))
     return tiles

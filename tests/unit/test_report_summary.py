@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pbgeval import edge_scorer, evaluate_triples
-from pbgeval.report.figures import final_table, time_aware_told
+from pbgeval.report.figures import final_table, tiles_of, time_aware_told
 from pbgeval.report.page import markdown, page_of, publish, read_source
 from pbgeval.report.report import Report
 from pbgeval.report.summary import FIGURES, chance_told, sentence_of, summary_of
@@ -143,6 +143,9 @@ def test_the_time_aware_filter_has_a_line_wherever_the_headline_is(
         "markdown": markdown(source),
         "card": card.read_text(encoding="utf-8"),
     }
+    in_time = [[told for told in tile.lines if told.startswith("time-aware\u00a0")] for tile in tiles_of(report)]
+    assert {len(told) for told in in_time} == {int(bool(line))}
+    assert not line or float(in_time[0][0].partition("\u00a0")[2]) in (0.75, 0.8, 1.5)
     told = line or "ime-aware"
     assert [name for name, text in found.items() if told in " ".join(text.replace("\\", "").split())] == (
         [*found] if line else []
