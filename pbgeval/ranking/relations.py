@@ -29,6 +29,7 @@ from pbgeval.ranking.counting import CellIndex, count, count_cells
 from pbgeval.ranking.groups import first_nan
 from pbgeval.ranking.known_answers import KnownOfEdges, positions
 from pbgeval.ranking.tally import SideTally
+from pbgeval.scoring import device_lists, device_scores
 from pbgeval.scoring.block_scorer import ScorerRelation
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError, check_finite
@@ -174,14 +175,22 @@ def _read(
         left_out: by filter, the cells that it leaves out, none of them own ones.
         compared: cells.
     """
+    (num_queries, num_columns), device = scores_QC.shape, scores_QC.device
     cells = [index for of in (*left_out, compared) for index in of]
-    own_Q, *on_device = sent_together(scores_QC.device, own_Q, *cells)
-    *filtered, compared = zip(on_device[::2], on_device[1::2], strict=True)
+    own_Q, number_n, *cells = sent_together(device, own_Q, torch.arange(max(num_queries, num_columns)), *cells)
+    *filtered, compared = zip(cells[::2], cells[1::2], strict=True)
     true_Q = scores_QC.gather(1, own_Q.unsqueeze(1)).squeeze(1)
-    raw = count(scores_QC, true_Q, own_Q=own_Q).raw
-    known = (count_cells(scores_QC[of], of[0], true_Q, true_Q) for of in filtered)
-    counts = QueryCounts(raw, *known) if filtered else QueryCounts.unfiltered(raw)
-    true_Q, counts_NQ, score_P = on_the_host([true_Q, counts.rows(filtered=bool(filtered)), scores_QC[compared]])
+    if device_scores.takes(device):  # relations are a list that all queries share
+        filters = [device_lists.KnownEntities(number_n[:num_queries], *of) for of in filtered]
+        lists = number_n[None, :num_columns], own_Q[None], filters, None
+        marks = device_lists.marks(*lists, begins_with_own=False, skips_copies=True)
+        counts_NQ = device_lists.count(scores_QC.contiguous(), marks, (true_Q, true_Q), num_queries).count_NQ
+    else:
+        raw = count(scores_QC, true_Q, own_Q=own_Q).raw
+        known = (count_cells(scores_QC[of], of[0], true_Q, true_Q) for of in filtered)
+        counts = QueryCounts(raw, *known) if filtered else QueryCounts.unfiltered(raw)
+        counts_NQ = counts.rows(filtered=bool(filtered))
+    true_Q, counts_NQ, score_P = on_the_host([true_Q, counts_NQ, scores_QC[compared]])
     return true_Q, counts_NQ, score_P
 
 
