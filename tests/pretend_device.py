@@ -551,18 +551,18 @@ def draw_cells(words, marks, query, column, drawn, kept, num_cells, num_draws, n
     kept.copy_(draws.fractions(words_QD[:, 0]) < true_rate * 2.0**-53)
 
 
-def expand_known(first, end, known, query, column, num_queries, start, num_cells, **_):
-    length_Q = end.diff(prepend=end.new_zeros(1))
-    query_P = torch.arange(num_queries).repeat_interleave(length_Q)
-    place_P = torch.arange(len(query_P)) - (end - length_Q)[query_P] + first[query_P]
-    query.copy_(query_P[start : start + num_cells])
+def expand_known(first, end, known, query, column, num_runs, num_queries, start, num_cells, **_):
+    length_n = end.diff(prepend=end.new_zeros(1))
+    run_P = torch.arange(num_runs).repeat_interleave(length_n)
+    place_P = torch.arange(len(run_P)) - (end - length_n)[run_P] + first[run_P]
+    query.copy_((run_P % num_queries)[start : start + num_cells])
     column.copy_(known[place_P][start : start + num_cells])
 
 
-def count_signs(query, sign, marks, column, own, number, counts, num_cells, num_rows, num_columns, *rest, **_):
-    groups, has_marks, has_own, amount, competing = rest
+def count_signs(query, sign, marks, column, own, number, counts, num_cells, num_first, *rest, **_):
+    groups, has_marks, has_own, amount, competing = rest[2:]
     query, sign, column = (of[: None if number is None else number[0]] for of in (query, sign, column))
-    of_P = marks[query, column].int() ^ 1 if has_marks else torch.full_like(sign, groups).int()
+    of_P = marks[query, column].int() ^ 1 if has_marks else groups * (1 + (torch.arange(len(sign)) >= num_first).int())
     if has_own:
         of_P = of_P * (column != own[query])
     for group in range(len(counts) // 3):

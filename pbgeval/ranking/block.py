@@ -131,6 +131,8 @@ class CandidateRows:
 
     def between(self, start: int, stop: int) -> CandidateRows:
         """Return the columns from `start` up to `stop`."""
+        if start <= 0 and stop >= self.num_columns:
+            return self
         return CandidateRows(self.rows_BCD[:, start:stop], self.exact_comparator)
 
 
@@ -149,6 +151,8 @@ class Block:
     read: CellIndex | None = None  # (row, column), by row, of the cells whose scores are requested; None: no cells
     # What every cell is, in place of `own_Q`, `known` and `excluded`: sampled lists on a GPU. None: these say it.
     marks: device_lists.Marks | None = None
+    # (key, column), by key, of what a time-aware filter leaves out; and each query's key, -1: none. None: no filter.
+    in_time: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -167,6 +171,12 @@ class Block:
         return self.excluded and moved(self.excluded, self.device)
 
     @property
+    def num_groups(self) -> int:
+        """Groups of cells that are counted, where no marks are: all that compete, and what each filter removes."""
+        assert self.in_time is None or self.known is not None, "there is a filter that does not go by time"
+        return 1 + (self.known is not None) + (self.in_time is not None)
+
+    @property
     def is_one_grid(self) -> bool:
         return self.queries.rows_BKD.shape[0] == 1
 
@@ -183,6 +193,7 @@ class Block:
     def between(self, start: int, stop: int) -> Block:
         """Return the columns from `start` up to `stop` of each grid, without cells to read."""
         known, excluded = (_columns_between(cells, start, stop) for cells in (self.known, self.excluded))
+        in_time = self.in_time and _columns_between(self.in_time[:2], start, stop)
         return evolve(
             self,
             candidates=self.candidates.between(start, stop),
@@ -190,6 +201,7 @@ class Block:
             known=known,
             excluded=excluded,
             read=None,
+            in_time=self.in_time and in_time and (*in_time, self.in_time[2]),
             marks=self.marks and self.marks.between(start, stop),
         )
 

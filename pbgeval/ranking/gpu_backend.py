@@ -6,11 +6,11 @@ import operator
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError, QueryRows, moved
-from pbgeval.ranking.counting import NO_CELLS, CellIndex
+from pbgeval.ranking.block import Block, Counted, NotANumberError, QueryRows, moved
+from pbgeval.ranking.counting import NO_CELLS
 from pbgeval.ranking.exact import signs_of
 from pbgeval.ranking.groups import magnitude
 from pbgeval.ranking.torch_backend import TorchBackend
@@ -28,8 +28,9 @@ class _Known:
     """The column of each query's true entity, on the device, and the queries' known answers."""
 
     own_Q: Tensor
-    places: tuple[Tensor, ...] = ()  # of `KnownOfQueries`
+    runs: tuple[Tensor, ...] = ()  # of `KnownOfQueries`
     total: int = 0
+    num_first: int = 0  # how many are not those known in time
 
 
 @frozen(eq=False)
@@ -70,17 +71,17 @@ class GpuBackend(TorchBackend):
         if block.marks is not None and self.exact_comparator is None:
             return self._count_listed(block)
         if not (self.counts_by_tiles and block.is_one_grid and block.excluded is None and true is not None):
-            return super().count(block)
+            return self._with_answers_in_time(block, super().count(block))
         assert isinstance(true, TrueScores), "ranks are not exact"
         assert self.comparator.term is not None, "counted by tiles"
         scores_KC = self._scores(block) if self.keeps_scores else None
         if scores_KC is None and self.comparator.multiplies and block.may_overflow:
             self._refuse_nan(block)
         query_KD, candidate_CD = block.queries.rows_BKD[0], block.candidates.rows_BCD[0]
-        known = self._known(block.own_Q.where(_has_own(block), -1), block.known, block.queries.row_Q)
+        known = self._known(block)
         targets, count_NQ = _targets(block.queries, true, known.own_Q), _before_candidates(block)
         device_scores.count(query_KD, block.candidates.columns, targets, self.comparator.term, count_NQ)
-        self._add_answers(count_NQ, device_lists.KNOWN, block.queries, block.candidates, known)
+        self._add_answers(count_NQ, block, known)
         read_P = query_KD.new_empty(0)
         if block.read is not None and block.read[0].numel():
             row_P, column_P = moved(block.read, self.device)
@@ -88,28 +89,23 @@ class GpuBackend(TorchBackend):
         return Counted(QueryCounts.of_rows(count_NQ), true.score_Q, read_P, NO_CELLS, scores_KC)
 
     @property
-    def counts_answers(self) -> bool:
+    def counts_in_time(self) -> bool:
         return self.counts_by_tiles or self.counts_exactly
 
-    def count_answers(
-        self, queries: QueryRows, candidates: CandidateRows, own_Q: Tensor, answers: CellIndex, key_Q: Tensor
-    ) -> Tensor:
-        count_3Q = torch.zeros((3, queries.num_queries), dtype=torch.int32, device=self.device)
-        self._add_answers(count_3Q, device_lists.ALL, queries, candidates, self._known(own_Q, answers, key_Q))
-        return count_3Q
+    def _with_answers_in_time(self, block: Block, counted: Counted) -> Counted:
+        if block.in_time is None or counted.open is None:
+            return counted
+        count_NQ = _before_candidates(block)
+        self._add_answers(count_NQ, block, self._known(block))
+        in_time = QueryCounts.of_rows(count_NQ).in_time
+        return evolve(counted, counts=QueryCounts(counted.counts.raw, counted.counts.known, in_time))
 
-    def _add_answers(
-        self,
-        count_NQ: Tensor,
-        group: int,
-        queries: QueryRows,
-        candidates: CandidateRows,
-        known: _Known,
-    ) -> None:
-        """Add known answers to the counts of a group of cells."""
-        own_Q = known.own_Q
+    def _add_answers(self, count_NQ: Tensor, block: Block, known: _Known) -> None:
+        """Add known answers, and those known in time, to the counts of their groups."""
+        own_Q, queries, candidates = known.own_Q, block.queries, block.candidates
         for start in range(0, known.total, self.sizes.pairs):
-            cells = device_lists.KnownOfQueries(*known.places).cells(start, min(self.sizes.pairs, known.total - start))
+            runs = device_lists.KnownOfQueries(queries.num_queries, *known.runs)
+            cells = runs.cells(start, min(self.sizes.pairs, known.total - start))
             if isinstance(queries.true, TrueScores):
                 assert self.comparator.term is not None, "counted by tiles"
                 targets, hash_C = _targets(queries, queries.true, own_Q), candidates.hash_C
@@ -117,7 +113,9 @@ class GpuBackend(TorchBackend):
                 signs_P = device_scores.compare(rows_KD, targets, rows_CD, hash_C, *cells, term)
             else:
                 signs_P = signs_of(queries, candidates.rows_BCD, *cells)
-            device_lists.add_signs(count_NQ, cells, signs_P, group, competing=1, but_own_Q=own_Q)
+            num_first = known.num_first - start
+            group = device_lists.KNOWN
+            device_lists.add_signs(count_NQ, cells, signs_P, group, num_first=num_first, competing=1, but_own_Q=own_Q)
 
     def _count_listed(self, block: Block) -> Counted:
         """Count sampled lists from all of their scores."""
@@ -146,16 +144,23 @@ class GpuBackend(TorchBackend):
             except NotANumberError as error:
                 raise NotANumberError(error.row, start + error.column) from None
 
-    def _known(self, own_Q: Tensor, answers: CellIndex | None, key_Q: Tensor) -> _Known:
+    def _known(self, block: Block) -> _Known:
         """Find the known answers of each query's key, and send them together with the column of its true entity."""
-        if answers is None or not answers[0].numel():
+        own_Q = block.own_Q.where(_has_own(block), -1)
+        answers = [] if block.known is None else [(*block.known, block.queries.row_Q)]
+        answers += [] if block.in_time is None else [block.in_time]
+        first, length, before = [], [], 0
+        for key_P, column_P, key_Q in answers:
+            first_Q, stop_Q = (np.searchsorted(key_P.numpy(), key_Q.numpy(), side) for side in ("left", "right"))
+            first.append(first_Q + before)
+            length.append(stop_Q - first_Q)
+            before += len(column_P)
+        if not sum(int(of.sum()) for of in length):
             return _Known(sent(own_Q, self.device))
-        key_P, keys = answers[0].numpy(), key_Q.numpy()
-        first_Q, stop_Q = (np.searchsorted(key_P, keys, side) for side in ("left", "right"))
-        end_Q = np.cumsum(stop_Q - first_Q)
-        places = torch.from_numpy(first_Q), torch.from_numpy(end_Q), answers[1].contiguous()
-        own_Q, *on_device = sent_together(self.device, own_Q, *places)
-        return _Known(own_Q, tuple(on_device), int(end_Q[-1]))
+        first_n, end_n = torch.from_numpy(np.concatenate(first)), torch.from_numpy(np.cumsum(np.concatenate(length)))
+        runs = first_n, end_n, torch.cat([column_P for _, column_P, _ in answers])
+        own_Q, *on_device = sent_together(self.device, own_Q, *runs)
+        return _Known(own_Q, tuple(on_device), int(end_n[-1]), int(length[0].sum()))
 
     # Exact ranks.
 
@@ -169,10 +174,10 @@ class GpuBackend(TorchBackend):
         """Count the candidates of a block, or those of its halves if too many cells stay open."""
         queries, candidates, marks = block.queries, block.candidates, block.marks
         hash_Q = row_hashes(true.rows_QD)
-        known = _Known(hash_Q) if marks is not None else self._known(block.own_Q, block.known, queries.row_Q)
+        known = _Known(hash_Q) if marks is not None else self._known(block)
         own_Q = known.own_Q  # not read where there are marks
         target = device_exact.Target(true.score_Q, true.error_Q, hash_Q, own_Q, marks)
-        num_groups = 1 + (block.known is not None) if marks is None else marks.num_groups
+        num_groups = block.num_groups if marks is None else marks.num_groups
         found = device_exact.count(queries.exact, candidates.exact, target, num_groups)
         if not holds(device_exact.are_listed, found.num_open[:1]):
             middle = block.num_columns // 2
@@ -186,7 +191,7 @@ class GpuBackend(TorchBackend):
             excluded = block.excluded_on_device
             signs_P = signs_of(queries, candidates.rows_BCD, *excluded)
             device_lists.add_signs(count_NQ, excluded, signs_P, group, amount=-1, competing=-1)
-        self._add_answers(count_NQ, device_lists.KNOWN, queries, candidates, known)
+        self._add_answers(count_NQ, block, known)
         return QueryCounts.of_rows(count_NQ)
 
 
@@ -199,8 +204,8 @@ def _targets(queries: QueryRows, true: TrueScores, own_Q: Tensor) -> device_scor
 
 
 def _before_candidates(block: Block) -> Tensor:
-    """Return counts on the device, int32, of all and of known answers: zeros, but all compete but true entities."""
-    count_NQ = torch.zeros((3 if block.known is None else 6, block.own_Q.numel()), dtype=torch.int32)
+    """Return counts of all groups of cells on the device, int32: zeros, but all compete but true entities."""
+    count_NQ = torch.zeros((3 * block.num_groups, block.own_Q.numel()), dtype=torch.int32)
     count_NQ[2] = block.num_columns - _has_own(block).int()
     return sent(count_NQ, block.device)
 

@@ -30,7 +30,7 @@ class RangeWork:
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
     in_time: KnownAnswers | None  # what a time-aware filter leaves out, if it is read from blocks
-    answers_in_time: CellIndex | None  # the same, (key, column) in the range, if the backend counts answers
+    answers_in_time: Sequence[KnownAnswers] | None  # the same in each run, by columns, if blocks say it
     runs: Sequence[CandidateRows]
     known_of: Sequence[KnownAnswers] | None  # in each run, by columns
     cells: CellSample  # whose scores are read from blocks, by query; some may not compete here
@@ -41,7 +41,7 @@ class RangeWork:
         state: QueryGroupState,
         queries: list[QueryBlock],
         entity_ids_C: np.ndarray,
-        prepared_CD: Tensor,
+        candidates: CandidateRows,
         width: int,
         cells: CellSample,
         *,
@@ -49,14 +49,11 @@ class RangeWork:
         in_time: KnownAnswers | None,
     ) -> RangeWork:
         """Cut candidates in runs, and find their known answers."""
-        candidates = CandidateRows(prepared_CD[None], state.exact_comparator)
         runs = [candidates.between(start, start + width) for start in range(0, len(entity_ids_C), width)]
         of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
         known_of = None if of_keys is None else known_by_run(of_keys, entity_ids_C, width)
-        answers = None
-        if in_time is not None and state.backend.counts_answers:
-            found = known_by_run(in_time, entity_ids_C, entity_ids_C.size)[0]
-            answers = torch.from_numpy(found.key_P), torch.from_numpy(found.entity_id_P)
+        is_told = in_time is not None and state.in_time_Q is not None and state.backend.counts_in_time
+        answers = known_by_run(in_time, entity_ids_C, width) if in_time is not None and is_told else None
         in_time = in_time if state.reads_in_time else None
         return cls(state, queries, entity_ids_C, candidates, width, known, in_time, answers, runs, known_of, cells)
 
@@ -66,7 +63,12 @@ class RangeWork:
 
     def block(self, queries: QueryRows, block: QueryBlock, own_Q: Tensor, run: int, read: CellIndex | None) -> Block:
         """Return the block of some queries and a run of candidates; `own_Q` are columns of the range."""
-        return Block(queries, self.runs[run], own_Q - run * self.width, self.known_in(run, block), read=read)
+        in_time, own_Q = None, own_Q - run * self.width
+        if self.answers_in_time is not None and self.state.in_time_Q is not None:
+            answers, key_Q = self.answers_in_time[run], self.state.in_time_Q[block.first : block.stop]
+            key_P, column_P = torch.from_numpy(answers.key_P), torch.from_numpy(answers.entity_id_P)
+            in_time = key_P, column_P, torch.from_numpy(key_Q)
+        return Block(queries, self.runs[run], own_Q, self.known_in(run, block), read=read, in_time=in_time)
 
     def known_in(self, run: int, block: QueryBlock) -> CellIndex | None:
         """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""

@@ -17,7 +17,7 @@ from attrs import evolve
 from torch import Tensor
 
 from pbgeval.ranking.backend import Backend
-from pbgeval.ranking.block import Block, Counted, NotANumberError
+from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.counting import (
     NO_CELLS,
@@ -45,6 +45,8 @@ from pbgeval.scoring.scorer import dtype_of_candidates
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.transfers import sent
 
+# By what prepared candidates depend on: where they begin, their number, the type of vectors, a column of ones.
+Shared = dict[tuple[int, int, torch.dtype, bool], CandidateRows]
 NOTHING_SAMPLED = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 
 MIN_ROWS_TO_HALVE = 1 << 12  # a GPU range with more rows is halved when memory runs out
@@ -59,6 +61,7 @@ def rank(
     in_time: KnownAnswers | None = None,
     *,
     home: Home,
+    shared: Shared | None = None,
 ) -> None:
     """Count a query group's queries against a range of candidates; call it once for each range.
 
@@ -72,23 +75,26 @@ def rank(
         known: the known answers in this range; None if nothing is filtered.
         in_time: what the time-aware filter removes in this range; None without such a filter.
         home: brings counts and requested scores home.
+        shared: the candidates that were prepared last in this range, for a query group that would prepare the same.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
         OutOfMemoryError: of torch, where there is no memory for a few candidates either.
     """
     # A loss is folded over whole runs; a model may score all entities at once.
+    shared = {} if shared is None else shared
     is_whole = state.loss is not None or isinstance(state.comparator, ScorerComparator)
     if table.device.type == "cpu" or is_whole or table.num_rows <= MIN_ROWS_TO_HALVE:
-        _rank_range(state, table, first_id, threads, home, known, in_time)
+        _rank_range(state, table, first_id, threads, home, shared, known, in_time)
         return
     before = state.result.copy() if state.backend.keeps_scores else state.result  # counts wait to come home
     num_waiting = home.num_waiting
     try:
-        _rank_range(state, table, first_id, threads, home, known, in_time)
+        _rank_range(state, table, first_id, threads, home, shared, known, in_time)
     except torch.cuda.OutOfMemoryError:
         state.result = before
         home.forget(num_waiting)
+        shared.clear()
     else:
         return
     torch.cuda.empty_cache()
@@ -96,7 +102,7 @@ def rank(
     for start, stop in ((0, middle), (middle, table.num_rows)):
         first, last = first_id + start, first_id + stop
         of_part = (None if answers is None else answers.between(first, last) for answers in (known, in_time))
-        rank(state, table.between(start, stop), first, threads, *of_part, home=home)
+        rank(state, table.between(start, stop), first, threads, *of_part, home=home, shared=shared)
 
 
 def _rank_range(
@@ -105,6 +111,7 @@ def _rank_range(
     first_id: int,
     threads: BlockThreads,
     home: Home,
+    shared: Shared,
     known: KnownAnswers | None,
     in_time: KnownAnswers | None,
 ) -> None:
@@ -118,25 +125,41 @@ def _rank_range(
     prepared_rows = np.flatnonzero(competes)
     if not prepared_rows.size:
         return
-    prepared_CD = _prepared(state, table, prepared_rows, first_id + prepared_rows)
+    prepared = _candidates(state, table, prepared_rows, first_id, shared)
     cells = (state.sample.cells if state.sample else NOTHING_SAMPLED).within(first_id, stop)
     for relation, rows in rows_by_relation.items():
         if not rows.size:
             continue
-        queries, relation_CD = blocks_by_relation[relation], prepared_CD
+        queries, candidates = blocks_by_relation[relation], prepared
         if rows.size < prepared_rows.size:
-            relation_CD = prepared_CD[sent(torch.from_numpy(np.searchsorted(prepared_rows, rows)), prepared_CD.device)]
+            at_C = sent(torch.from_numpy(np.searchsorted(prepared_rows, rows)), table.device)
+            candidates = CandidateRows(prepared.rows_BCD[:, at_C], state.exact_comparator)
         num_parts = -(-TASKS_PER_THREAD * threads.num_threads // len(queries)) if threads.num_threads > 1 else 1
         width = state.backend.candidates_per_block(
-            rows.size, prepared_CD.shape[1], num_parts, with_loss=state.loss is not None
+            rows.size, candidates.rows_BCD.shape[-1], num_parts, with_loss=state.loss is not None
         )
         entity_ids_C = first_id + rows
-        work = RangeWork.cut(state, queries, entity_ids_C, relation_CD, width, cells, known=known, in_time=in_time)
+        work = RangeWork.cut(state, queries, entity_ids_C, candidates, width, cells, known=known, in_time=in_time)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work, home), tasks), strict=True):
             home.bring(partial(state.add, block), counts.rows())
-    if in_time is not None and not (state.reads_in_time or state.backend.counts_answers):
+    if in_time is not None and not (state.reads_in_time or state.backend.counts_in_time):
         count_in_time(state, table, first_id, in_time, threads)
+
+
+def _candidates(
+    state: QueryGroupState, table: EntityTable, rows: np.ndarray, first_id: int, shared: Shared
+) -> CandidateRows:
+    """Return the prepared rows of some candidates of a table, those of another query group if they are the same."""
+    group = state.queries.query_group
+    dtype = dtype_of_candidates(group.scorer, state.hidden, table, state.dtype)
+    kind = first_id, rows.size, dtype, group.has_constant
+    is_own = rows.size < table.num_rows or (group.scorer.transforms_candidates(state.hidden) and not group.moved)
+    if is_own or kind not in shared:
+        shared.clear()
+        prepared_CD = _prepared(state, table, rows, first_id + rows)
+        shared[kind] = CandidateRows(prepared_CD[None], state.exact_comparator)
+    return shared.pop(kind) if is_own else shared[kind]
 
 
 def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, entity_ids_C: np.ndarray) -> Tensor:
@@ -197,10 +220,6 @@ def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> Query
                 home.bring(partial(state.add_in_time, block), torch.stack(in_time_counts.columns))
         if counted.scores_KC is not None:
             _hand_over(work, block, run, request, counted.scores_KC, counted.true_Q)
-    if work.answers_in_time is not None and state.in_time_Q is not None:  # a GPU's tasks are of all runs
-        key_Q = torch.from_numpy(state.in_time_Q[block.first : block.stop])
-        counts_3Q = state.backend.count_answers(queries, work.candidates, own_Q, work.answers_in_time, key_Q)
-        home.bring(partial(state.add_in_time, block), counts_3Q)
     return reduce(add, found)
 
 

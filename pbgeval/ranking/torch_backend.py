@@ -15,7 +15,6 @@ from pbgeval.notation import Side
 from pbgeval.ranking import counting
 from pbgeval.ranking.block import (
     Block,
-    CandidateRows,
     ChunkLists,
     Counted,
     ListCells,
@@ -125,23 +124,9 @@ class TorchBackend:
         return None
 
     @property
-    def counts_answers(self) -> bool:
-        """Whether `count_answers` is to be called: else known answers that depend on more than the key are scored."""
+    def counts_in_time(self) -> bool:
+        """Whether blocks are to say what a time-aware filter leaves out; else it is scored by itself."""
         return False
-
-    def count_answers(
-        self, queries: QueryRows, candidates: CandidateRows, own_Q: Tensor, answers: CellIndex, key_Q: Tensor
-    ) -> Tensor:
-        """Return better, tied and competing (3, Q) of known answers that have been counted, but for true entities.
-
-        Args:
-            queries: whose true entities answers are compared with.
-            candidates: of one grid.
-            own_Q: column of each query's true entity; out of range if it is no candidate.
-            answers: (key, column), by key.
-            key_Q: int64, on the CPU: which of these keys each query has; -1: none.
-        """
-        raise NotImplementedError
 
     def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
         """Count a block from all its scores: above `high_Q` is better, from `low_Q` to `high_Q` ties."""

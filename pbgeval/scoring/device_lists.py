@@ -233,23 +233,25 @@ def halves(number: int, count: int) -> list[int]:
 
 @frozen(eq=False)
 class KnownOfQueries:
-    """Known answers of many queries: runs of their columns."""
+    """Known answers of many queries: runs of columns, one of each query, or of all queries one and then another."""
 
-    first_Q: Tensor  # int64: where a query's answers begin among all columns
-    end_Q: Tensor  # int64: how many answers the queries up to this one have
+    num_queries: int
+    first_n: Tensor  # int64: where a run begins among all columns
+    end_n: Tensor  # int64: how many answers the runs up to this one have
     column_P: Tensor  # int64
 
     def cells(self, start: int, number: int) -> tuple[Tensor, Tensor]:
         """Return (query, column) of so many answers of all queries' from a place."""
-        query_P, column_P = (torch.empty(number, dtype=torch.int64, device=self.end_Q.device) for _ in range(2))
-        with current(self.end_Q.device):
+        query_P, column_P = (torch.empty(number, dtype=torch.int64, device=self.end_n.device) for _ in range(2))
+        with current(self.end_n.device):
             _kernels().expand_known[(-(-number // CELLS),)](
-                self.first_Q,
-                self.end_Q,
+                self.first_n,
+                self.end_n,
                 self.column_P,
                 query_P,
                 column_P,
-                self.end_Q.numel(),
+                self.end_n.numel(),
+                self.num_queries,
                 start,
                 number,
                 CELLS=CELLS,
@@ -265,6 +267,7 @@ def add_signs(
     of: Marks | int,
     *,
     number: Tensor | None = None,
+    num_first: int | None = None,
     amount: int = 1,
     competing: int = 0,
     but_own_Q: Tensor | None = None,
@@ -277,6 +280,7 @@ def add_signs(
         sign_P: int8.
         of: the marks of all cells, or `ALL` or `KNOWN`: the group that all of these are of.
         number: on the device, how many cells there are; None: all.
+        num_first: how many are of that group, the others being of the next one; None: all.
         amount: what each adds to better or tied; -1 takes it back.
         competing: what each adds to those that compete.
         but_own_Q: of each query a column that is left out.
@@ -297,6 +301,7 @@ def add_signs(
             number,
             count_NQ,
             num_cells,
+            num_cells if num_first is None else num_first,
             count_NQ.shape[1],
             mark_QC.shape[1],
             0 if isinstance(of, Marks) else of,

@@ -39,8 +39,18 @@ OF_MARKS = [
 ]
 OF_COUNTS = ["num_rows", "rows_per_list", "num_columns", "num_groups", "reads_own"]
 OF_DRAWS = ["num_cells", "num_draws", "num_columns", "rate_low", "rate_high", "true_rate_low", "true_rate_high"]
-OF_KNOWN = ["num_queries", "start", "num_cells"]
-OF_SIGNS = ["num_cells", "num_rows", "num_columns", "groups", "has_marks", "has_own", "amount", "competing"]
+OF_KNOWN = ["num_runs", "num_queries", "start", "num_cells"]
+OF_SIGNS = [
+    "num_cells",
+    "num_first",
+    "num_rows",
+    "num_columns",
+    "groups",
+    "has_marks",
+    "has_own",
+    "amount",
+    "competing",
+]
 ANYWHERE = ["entity_ptr", "true_ptr", "outside_ptr", "key_ptr", "known_key_ptr", "known_ptr"]
 ANYWHERE += ["timed_key_ptr", "in_time_key_ptr", "in_time_ptr"]
 
@@ -279,6 +289,7 @@ def expand_known(
     known_ptr,
     query_ptr,
     column_ptr,
+    num_runs,
     num_queries,
     start,
     num_cells,
@@ -287,15 +298,16 @@ def expand_known(
     """Write (query, column) of consecutive known answers, of all queries' from place `start`.
 
     The answers of a query are a run of `known`, which begins at `first`; `end` is the number of answers up to a query.
+    There may be two runs of each: of all queries the first, then of all the second.
     """
     at_P = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
     is_cell_P = at_P < num_cells
     place_P = tl.where(is_cell_P, at_P + start, 0)
     none_P = tl.zeros_like(place_P)
-    query_P = _lower_bound(end_ptr, none_P, none_P + num_queries, place_P + 1)
-    before_P = tl.load(end_ptr + query_P - 1, mask=is_cell_P & (query_P > 0), other=0)
-    known_P = tl.load(first_ptr + query_P, mask=is_cell_P, other=0) + place_P - before_P
-    tl.store(query_ptr + at_P, query_P, mask=is_cell_P)
+    run_P = _lower_bound(end_ptr, none_P, none_P + num_runs, place_P + 1)
+    before_P = tl.load(end_ptr + run_P - 1, mask=is_cell_P & (run_P > 0), other=0)
+    known_P = tl.load(first_ptr + run_P, mask=is_cell_P, other=0) + place_P - before_P
+    tl.store(query_ptr + at_P, tl.where(run_P < num_queries, run_P, run_P - num_queries), mask=is_cell_P)
     tl.store(column_ptr + at_P, tl.load(known_ptr + known_P, mask=is_cell_P, other=0), mask=is_cell_P)
 
 
@@ -311,6 +323,7 @@ def count_signs(
     number_ptr,
     count_ptr,
     num_cells,
+    num_first,
     num_rows,
     num_columns,
     groups,
@@ -323,8 +336,8 @@ def count_signs(
     """Add cells to the counts of their queries, int32 (3 * groups, rows): better, tied and competing of each group.
 
     There are `num_cells`, or fewer if a `number` says so. Each adds `amount`, and `competing` to what competes. The
-    bits of `groups` say of which groups all cells are; with marks of all cells, these say it. A cell in the column
-    `own` of its query is not counted, where there are such columns.
+    bits of `groups` say of which groups the first `num_first` cells are, and the others of the next group; with marks
+    of all cells, these say it. A cell in the column `own` of its query is not counted, where there are such columns.
     """
     at_P = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
     is_cell_P = at_P < num_cells
@@ -338,7 +351,8 @@ def count_signs(
     own_P = tl.load(own_ptr + query_P, mask=is_cell_P & (has_own != 0), other=NOWHERE)
     is_cell_P &= (has_own == 0) | (column_P != own_P)
     mark_P = tl.load(mark_ptr + query_P * num_columns + column_P, mask=is_cell_P & (has_marks != 0), other=0)
-    groups_P = tl.where(has_marks != 0, mark_P.to(tl.int32) ^ EXCLUDED, groups)
+    groups_P = tl.where(at_P < num_first, groups, groups * 2)
+    groups_P = tl.where(has_marks != 0, mark_P.to(tl.int32) ^ EXCLUDED, groups_P)
     for group in tl.static_range(GROUPS):
         count_P = count_ptr + 3 * group * num_rows.to(tl.int64) + query_P
         is_here_P = is_cell_P & (((groups_P >> group) & 1) != 0)

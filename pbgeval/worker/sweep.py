@@ -54,7 +54,7 @@ from pbgeval.ranking.query_group_state import (
     rows_to_keep,
     sample_cells,
 )
-from pbgeval.ranking.ranking_pass import rank, rank_given
+from pbgeval.ranking.ranking_pass import Shared, rank, rank_given
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.scoring.home import Home, come_home
 from pbgeval.scoring.scorer import query_groups
@@ -368,8 +368,9 @@ def _count(device: torch.device, counting: Sequence[tuple[QueryGroupState, Calla
             one.result = copy or one.result  # counts wait to come home, scores do not
 
     def work(home: Home) -> None:
+        shared: Shared = {}
         for one, count in counting:
-            count(home=home)
+            count(home=home, shared=shared)
             if one.result.top is not None:
                 one.result.top.bring(home)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pbgeval.inputs import partitions as read_ahead
-from pbgeval.ranking import auc_sampling
+from pbgeval.ranking import auc_sampling, gpu_backend
 from pbgeval.scoring.block_sizes import GPU_WORKSPACE_BYTES
 from pbgeval.scoring.home import Home
 from pbgeval.worker import run
@@ -98,6 +98,20 @@ def test_a_device_gives_the_figures_of_the_cpu(
         monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
     expected = evaluated(case, *overrides, output="cpu")
     pretend(monkeypatch)
+
+    assert on_the_device(case, *overrides) == expected
+
+
+def test_distances_of_numbers_too_large_to_double_are_counted_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are counted from scores, and the answers known in time beside them."""
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(17,), edges_per_bucket=30, comparator="l2")
+    case.give_times()
+    overrides = ("candidates=all", "precision=exact", FILTERED, IN_TIME)
+    expected = evaluated(case, *overrides, output="cpu")
+    pretend(monkeypatch)
+    monkeypatch.setattr(gpu_backend, "LARGEST_DOUBLED", 0.0)
 
     assert on_the_device(case, *overrides) == expected
 

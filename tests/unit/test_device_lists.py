@@ -149,8 +149,9 @@ def test_decided_cells_are_added_to_their_groups(kernel_device, amount):
                 assert torch.equal(count_NQ[3 * group + at].long(), expected)
 
 
+@pytest.mark.parametrize("num_queries", [100, 50], ids=["one run of each", "two runs of each"])
 @pytest.mark.parametrize("start", [0, 3, 299])
-def test_known_answers_of_queries_are_expanded(kernel_device, start):
+def test_known_answers_of_queries_are_expanded(kernel_device, start, num_queries):
     """Queries of one key share its answers; some have none."""
     generator = torch.Generator().manual_seed(3)
     length_Q, known_P = (
@@ -159,15 +160,24 @@ def test_known_answers_of_queries_are_expanded(kernel_device, start):
     )
     first_Q = torch.randint(0, 30, (100,), generator=generator)
     expected = [
-        (query, int(known_P[first + at]))
-        for query, (first, length) in enumerate(zip(first_Q.tolist(), length_Q.tolist(), strict=True))
+        (run % num_queries, int(known_P[first + at]))
+        for run, (first, length) in enumerate(zip(first_Q.tolist(), length_Q.tolist(), strict=True))
         for at in range(length)
     ][start : start + 80]
-    known = device_lists.KnownOfQueries(first_Q, length_Q.cumsum(0), known_P)
+    known = device_lists.KnownOfQueries(num_queries, first_Q, length_Q.cumsum(0), known_P)
 
     query_P, column_P = known.cells(start, len(expected))
 
     assert list(zip(query_P.tolist(), column_P.tolist(), strict=True)) == expected
+
+
+def test_cells_beyond_the_first_are_of_the_next_group(kernel_device):
+    count_NQ, query_P = torch.zeros((9, 2), dtype=torch.int32), torch.tensor([0, 1, 0, 1, 1])
+    signs_P = torch.tensor([1, 0, 1, -1, 0], dtype=torch.int8)
+
+    device_lists.add_signs(count_NQ, (query_P, query_P), signs_P, device_lists.KNOWN, num_first=2, competing=1)
+
+    assert count_NQ.tolist() == [[0, 0]] * 3 + [[1, 0], [0, 1], [1, 1]] + [[1, 0], [0, 1], [1, 2]]
 
 
 def test_a_querys_own_column_is_not_counted(kernel_device):
