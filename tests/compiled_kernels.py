@@ -90,6 +90,17 @@ SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "count_stored": ("list_kernels", OF_LISTS | {"count_ptr": "*i64"}, TILE),
     "draw_cells": ("list_kernels", OF_DRAWS, {"CELLS": device_lists.CELLS}),
     "expand_known": ("list_kernels", OF_KNOWN, {"CELLS": device_lists.CELLS}),
+    "order_columns": (
+        "list_kernels",
+        dict.fromkeys(("score_ptr", "best_ptr"), "*fp32"),
+        {"COLUMNS": device_lists.ORDERED},
+    ),
+    "merge_best": (
+        "list_kernels",
+        {"score_ptr": "*fp32"}
+        | dict.fromkeys(("list_ptr", "column_ptr", "entity_ptr", "known_ptr", "merged_ptr"), "*i64"),
+        {"PLACES": device_lists.PLACES},
+    ),
     "count_signs": ("list_kernels", OF_LISTS | OF_KNOWN | OF_NUMBER, {"CELLS": device_lists.CELLS}),
     "write_limits": ("exact_kernels", OF_EXACT | {"own_ptr": "*i64"}, {"IS_DISTANCE": True} | LIMITED),
     "write_screen_limits": (

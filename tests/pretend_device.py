@@ -295,7 +295,15 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             kernel(*map(plain, arguments), **options)
 
     of_modules = {
-        device_lists: (mark_cells, count_stored, draw_cells, expand_known, count_signs),
+        device_lists: (
+            mark_cells,
+            count_stored,
+            draw_cells,
+            expand_known,
+            count_signs,
+            order_columns,
+            merge_best,
+        ),
         device_exact: (
             round_rows,
             write_screen_limits,
@@ -569,6 +577,31 @@ def count_signs(query, sign, marks, column, own, number, counts, num_cells, num_
         is_here_P = (of_P >> group) & 1 != 0
         for at, added, which_P in ((0, amount, sign > 0), (1, amount, sign == 0), (2, competing, sign <= 1)):
             counts[3 * group + at].index_add_(0, query, (added * (is_here_P & which_P)).int())
+
+
+def order_columns(scores, best, order, num_columns, *_, **options):
+    limit_K1 = best[:, -1:]
+    order.copy_(((scores > limit_K1).int() + (scores >= limit_K1).int()) * num_columns - torch.arange(num_columns))
+
+
+def merge_best(lists, column, order, scores, entity_id, known, merged, first_key, *sizes, **_):
+    (num_rows, num_columns), no_id = scores.shape, torch.iinfo(torch.int64).max
+    bits_Kk, number_Kk, known_Kk = lists[:, first_key : first_key + num_rows]
+    is_out_Kn, code_Kn = order == -num_columns, column + torch.arange(num_rows)[:, None] * num_columns
+    score_Kn = torch.cat(
+        [
+            bits_Kk.view(torch.float64).masked_fill(number_Kk == 0, -torch.inf),
+            scores.gather(1, column).double().masked_fill(is_out_Kn, -torch.inf),
+        ],
+        dim=1,
+    )
+    number_Kn = torch.cat([number_Kk, (entity_id[column] + 1).masked_fill(is_out_Kn, 0)], dim=1)
+    known_Kn = torch.cat([known_Kk, torch.isin(code_Kn, known).long()], dim=1)
+    by_id_Kn = number_Kn.masked_fill(number_Kn == 0, no_id).argsort(dim=1)
+    order_Kn = (score_Kn.gather(1, by_id_Kn) + 0.0).argsort(dim=1, descending=True, stable=True)  # 0.0 and -0.0 tie
+    order_Kk = by_id_Kn.gather(1, order_Kn)[:, : lists.shape[2]]
+    for at, of_Kn in enumerate((score_Kn.view(torch.int64), number_Kn, known_Kn)):
+        merged[at] = of_Kn.gather(1, order_Kk)
 
 
 def on_the_host(kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -206,7 +206,7 @@ class TopCandidates:
     # (keys, entity ids) -> which are evaluated answers; other known answers are left out. None: none are.
     is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     _on_device: BestOnDevice | None = None  # what blocks on a GPU have added since the lists were last packed
-    _came_home: tuple[Tensor, ...] | None = None  # the same, on the host
+    _came_home: Tensor | None = None  # the same, on the host
 
     @classmethod
     def zero(
@@ -264,16 +264,13 @@ class TopCandidates:
     def bring(self, home: Home) -> None:
         """Bring home what is on a GPU, with what is found there."""
         if self._on_device is not None:
-            home.bring(self._take, *self._on_device.tables)
-
-    def _take(self, *tables: Tensor) -> None:
-        self._came_home = tables
+            home.bring(partial(setattr, self, "_came_home"), self._on_device.lists_3Kk)
 
     def pack(self) -> list[np.ndarray]:
         """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
         if self._on_device is not None:
             assert self._came_home is not None, "they are brought home with the counts of a range"
-            self.merge(*listed(*self._came_home))
+            self.merge(*listed(self._came_home))
             self._on_device, self._came_home = None, None
         key, place = np.nonzero(self.entity_id_Kk >= 0)
         columns = [

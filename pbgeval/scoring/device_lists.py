@@ -20,6 +20,8 @@ from pbgeval.scoring.device_scores import current
 ROWS, COLUMNS = 16, 32  # of a program, of either kernel
 WARPS = 4
 CELLS = 256  # of a program that adds cells
+ORDERED = 1024  # columns of a program
+PLACES = 32  # of lists that are compared at a time
 EXCLUDED, KNOWN, IN_TIME = 1, 2, 4  # bits of a mark
 _LOW_32 = 0xFFFFFFFF
 ALL = 1  # beside KNOWN, a group of cells: bits of groups are those of marks, but for the first
@@ -312,3 +314,63 @@ def add_signs(
             CELLS=CELLS,
             num_warps=WARPS,
         )
+
+
+def order_columns(scores_KC: Tensor, best_Kk: Tensor) -> Tensor:
+    """Return a number of each score, int32: the k highest are those of the k best of a row.
+
+    Of equal scores, lower columns come first.
+
+    Args:
+        scores_KC: of a block.
+        best_Kk: the k best of each row, in descending order.
+    """
+    num_rows, num_columns = scores_KC.shape
+    order_KC = torch.empty((num_rows, num_columns), dtype=torch.int32, device=scores_KC.device)
+    with current(scores_KC.device):
+        _kernels().order_columns[(num_rows * -(-num_columns // ORDERED),)](
+            scores_KC, best_Kk, order_KC, num_columns, best_Kk.shape[1], COLUMNS=ORDERED, num_warps=WARPS
+        )
+    return order_KC
+
+
+def merge_best(
+    lists_3Kk: Tensor,
+    first_key: int,
+    chosen: tuple[Tensor, Tensor],
+    scores_KC: Tensor,
+    entity_id_C: Tensor,
+    known_P: Tensor,
+) -> Tensor:
+    """Return the lists of the keys of a block, with the best of its columns, int64 (3, K, k).
+
+    Args:
+        lists_3Kk: of all keys: bits of scores of float64, entity ids plus one (0: none), whether it is a known answer.
+        first_key: of the block.
+        chosen: numbers of `order_columns` of the best columns, and the columns; minus C: it is left out.
+        scores_KC: of the block.
+        entity_id_C: int64.
+        known_P: int64: the known answers, row * C + column, which ascend.
+    """
+    num_rows, num_columns = scores_KC.shape
+    _, num_keys, num_kept = lists_3Kk.shape
+    merged_3Kk = lists_3Kk.new_empty((3, num_rows, num_kept))
+    with current(scores_KC.device):
+        _kernels().merge_best[(num_rows,)](
+            lists_3Kk,
+            chosen[1],
+            chosen[0],
+            scores_KC,
+            entity_id_C,
+            known_P,
+            merged_3Kk,
+            first_key,
+            num_keys,
+            num_kept,
+            chosen[1].shape[1],
+            num_columns,
+            known_P.numel(),
+            PLACES=PLACES,
+            num_warps=WARPS,
+        )
+    return merged_3Kk

@@ -1,4 +1,4 @@
-"""The kernels of `device_lists`, in Triton: which cells of sampled lists compete, and how many of them are better.
+"""The kernels of `device_lists`, in Triton: which cells of sampled lists compete, how many are better, which are best.
 
 Imported only where they are used: Triton decides when it sees a kernel whether it compiles or interprets it.
 
@@ -7,6 +7,8 @@ Imported only where they are used: Triton decides when it sees a kernel whether 
     draw_cells      random words -> the cells whose scores the AUC compares, and their bytes
     expand_known    where the known answers of queries begin and end -> (query, column) of each
     count_signs     cells that are decided one by one, added to counts
+    order_columns   scores, and the best of each row -> numbers, the highest of which are those of the best columns
+    merge_best      the best columns of a block -> lists of the best candidates
 
 A cell is a query and a candidate of its list. Bits of its byte: 1, it does not compete; 2, a known answer; 4, an answer
 that is known at the query's time. Letters: M queries and N candidates of a program, P cells.
@@ -51,6 +53,7 @@ OF_SIGNS = [
     "amount",
     "competing",
 ]
+OF_BEST = ["first_key", "num_keys", "num_kept", "num_new", "num_columns", "num_known"]
 ANYWHERE = ["entity_ptr", "true_ptr", "outside_ptr", "key_ptr", "known_key_ptr", "known_ptr"]
 ANYWHERE += ["timed_key_ptr", "in_time_key_ptr", "in_time_ptr"]
 
@@ -359,3 +362,95 @@ def count_signs(
         tl.atomic_add(count_P, amount, mask=is_here_P & (sign_P > 0))
         tl.atomic_add(count_P + num_rows, amount, mask=is_here_P & (sign_P == 0))
         tl.atomic_add(count_P + 2 * num_rows.to(tl.int64), competing, mask=is_here_P & (competing != 0))
+
+
+@triton.jit(do_not_specialize=["num_columns", "num_best"], do_not_specialize_on_alignment=["score_ptr"])
+def order_columns(score_ptr, best_ptr, order_ptr, num_columns, num_best, COLUMNS: tl.constexpr):
+    """Write a number of each score, int32, which is higher for what comes before in a list of as many as `best`.
+
+    Above the last of its row's `best` scores come lower columns first, then those that have this score.
+    """
+    tiles = tl.cdiv(num_columns, COLUMNS)
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    column_N = tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    score_N = tl.load(score_ptr + row * num_columns + column_N, mask=column_N < num_columns, other=0.0)
+    limit = tl.load(best_ptr + (row + 1) * num_best - 1)
+    order_N = ((score_N > limit).to(tl.int32) + (score_N >= limit).to(tl.int32)) * num_columns - column_N
+    tl.store(order_ptr + row * num_columns + column_N, order_N, mask=column_N < num_columns)
+
+
+@triton.jit(do_not_specialize=OF_BEST, do_not_specialize_on_alignment=["score_ptr", "known_ptr"])
+def merge_best(
+    list_ptr,
+    column_ptr,
+    order_ptr,
+    score_ptr,
+    entity_ptr,
+    known_ptr,
+    merged_ptr,
+    first_key,
+    num_keys,
+    num_kept,
+    num_new,
+    num_columns,
+    num_known,
+    PLACES: tl.constexpr,
+):
+    """Write the best of a list and of a block's best columns, int64 (3, rows of the block, kept); a program has a key.
+
+    A list is (3, keys, kept): the bits of scores of float64, in descending order; the number of each entity plus one, 0
+    where there is none; and whether it is a known answer. Of equal scores the lower number comes first. A column whose
+    `order` is minus their number is left out. Known answers are cells, row * columns + column, which ascend.
+    """
+    row, size = tl.program_id(0).to(tl.int64), num_keys.to(tl.int64) * num_kept
+    list_ptr += (row + first_key) * num_kept
+    column_ptr += row * num_new
+    order_ptr += row * num_new
+    score_ptr += row * num_columns
+    merged_ptr += row * num_kept
+    merged_size = tl.num_programs(0).to(tl.int64) * num_kept
+    total = num_kept + num_new
+    for start in range(0, total, PLACES):
+        at_M = start + tl.arange(0, PLACES)
+        score_M, number_M, column_M = _candidates(
+            list_ptr, column_ptr, order_ptr, score_ptr, entity_ptr, at_M, size, num_kept, num_new, num_columns
+        )
+        place_M = tl.zeros((PLACES,), tl.int32)
+        for first in range(0, total, PLACES):
+            at_N = first + tl.arange(0, PLACES)
+            score_N, number_N, _ = _candidates(
+                list_ptr, column_ptr, order_ptr, score_ptr, entity_ptr, at_N, size, num_kept, num_new, num_columns
+            )
+            # The number of none, as unsigned minus one, comes after all others.
+            before_MN = (number_N - 1).to(tl.uint64, bitcast=True)[None, :]
+            after_MN = (number_M - 1).to(tl.uint64, bitcast=True)[:, None]
+            is_before_MN = (before_MN < after_MN) | ((before_MN == after_MN) & (at_N[None, :] < at_M[:, None]))
+            is_before_MN = (score_N[None, :] > score_M[:, None]) | (
+                (score_N[None, :] == score_M[:, None]) & is_before_MN
+            )
+            place_M += tl.sum((is_before_MN & (at_N < total)[None, :]).to(tl.int32), 1)
+        is_new_M = (at_M >= num_kept) & (number_M > 0)
+        was_known_M = tl.load(list_ptr + 2 * size + at_M, mask=at_M < num_kept, other=0)
+        cell_M, none_M = row * num_columns + column_M, tl.zeros_like(column_M)
+        cell_at_M = _lower_bound(known_ptr, none_M, none_M + tl.where(is_new_M, num_known, 0), cell_M)
+        found_M = tl.load(known_ptr + cell_at_M, mask=is_new_M & (cell_at_M < num_known), other=-1)
+        known_M = tl.where(at_M < num_kept, was_known_M, (is_new_M & (found_M == cell_M)).to(tl.int64))
+        is_kept_M = (at_M < total) & (place_M < num_kept)
+        tl.store(merged_ptr + place_M, score_M.to(tl.int64, bitcast=True), mask=is_kept_M)
+        tl.store(merged_ptr + merged_size + place_M, number_M, mask=is_kept_M)
+        tl.store(merged_ptr + 2 * merged_size + place_M, known_M, mask=is_kept_M)
+
+
+@triton.jit
+def _candidates(list_ptr, column_ptr, order_ptr, score_ptr, entity_ptr, at_N, size, num_kept, num_new, num_columns):
+    """Return scores, numbers plus one (0: none) and columns of those that are listed, then of new ones."""
+    is_listed_N, new_N = at_N < num_kept, at_N - num_kept
+    is_new_N = (new_N >= 0) & (new_N < num_new)
+    column_N = tl.load(column_ptr + new_N, mask=is_new_N, other=0)
+    is_new_N &= tl.load(order_ptr + new_N, mask=is_new_N, other=0) != -num_columns
+    listed_N = tl.load(list_ptr + at_N, mask=is_listed_N, other=0).to(tl.float64, bitcast=True)
+    score_N = tl.load(score_ptr + column_N, mask=is_new_N, other=0.0).to(tl.float64)
+    number_N = tl.load(list_ptr + size + at_N, mask=is_listed_N, other=0)
+    number_N = tl.where(is_new_N, tl.load(entity_ptr + column_N, mask=is_new_N, other=0) + 1, number_N)
+    score_N = tl.where(number_N > 0, tl.where(is_new_N, score_N, listed_N), float("-inf"))
+    return score_N, number_N, column_N

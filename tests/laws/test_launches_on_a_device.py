@@ -117,7 +117,7 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=partition", FILTER, IN_TIME): (70, 2),
     ("candidates=all", FILTER, IN_TIME): (70, 3),
     ("candidates=all", FILTER, IN_TIME, "precision=exact"): (97, 3),
-    ("candidates=all", FILTER, "save_topk=10"): (154, 3),
+    ("candidates=all", FILTER, "save_topk=10"): (86, 3),
     ("candidates=partition", FILTER, RELATIONS): (100, 3),
     ("candidates=partition", FILTER, RELATIONS, COS): (137, 4),
     ("candidates=partition", FILTER, LOSS): (96, 2),
