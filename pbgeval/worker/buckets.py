@@ -313,7 +313,7 @@ class _UnitResults:
     weights: dict[tuple[str, int], DegreeWeights]  # by type and partition; none where nothing is drawn by degree
     frequencies: KeyFrequencies | None  # None where keys are not counted
     known: KnownOfBuckets | None  # None: nothing is filtered
-    first_units: Mapping[Bucket, WorkUnit]  # that are evaluated
+    first_units: Mapping[Bucket, WorkUnit]  # that are evaluated; none where nothing is filtered
     pending: Record
     interim: InterimReport | None  # None: of a sample, whose figures need all of it
 
@@ -335,7 +335,9 @@ class _UnitResults:
             frequencies=count_keys(context) if protocol.counts_keys and not is_sample else None,
             known=KnownOfBuckets(context) if protocol.filtered else None,
             first_units={
-                unit.bucket: unit for unit in reversed(protocol.units) if context.evaluated.num_between(*unit)
+                unit.bucket: unit
+                for unit in reversed(protocol.units if protocol.filtered else ())
+                if context.evaluated.num_between(*unit)
             },
             pending=Record.empty(protocol, context.device),
             interim=None if is_sample else InterimReport(context, Record.empty(protocol)),
