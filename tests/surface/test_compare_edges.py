@@ -14,6 +14,7 @@ import pytest
 
 from pbgeval import Edges, EvalConfig, Report, compare, evaluate
 from pbgeval.errors import OutputError, StorageError
+from pbgeval.report.unlike_runs import differences_of
 from tests.kit import pbg_files
 
 NUM_ENTITIES, NUM_RELATIONS, NUM_EDGES = 30, 3, 200
@@ -153,3 +154,22 @@ def test_a_sample_of_edges_and_restrictions_have_digests_of_what_is_evaluated(fo
             assert {of.difference for of in compare(a, b).differences} == {0.0}
     whole = run(folder, tmp_path / "whole", "buckets", candidates="all")
     assert evaluated(whole)["edges"] != evaluated(tmp_path / "all" / "restricted" / "a")["edges"]
+
+
+def test_files_tell_known_edges_that_choose_candidates_and_edges_of_features(folder: Path, tmp_path: Path) -> None:
+    keys = {"candidates": "all", "type_constraint": "observed"}
+    a = run(folder, tmp_path / "a", "buckets", **keys)
+    other = edges_of(5)
+    told = ": filter_paths and train_paths differ: 1 only in A, 1 only in B"
+    assert f"{told};" in refusal(a, run(folder, tmp_path / "b", "npy", known=other, **keys)).replace(" (", ";")
+    # Entities that are features have no numbers, and so no digests.
+    given, unlike = (json.loads((a / "metrics.json").read_text())["provenance"] for _ in range(2))
+    del given["evaluated"], unlike["evaluated"]
+    assert differences_of(given, unlike, filtered=True) == []
+    unlike["data"]["edges"][0]["0_0"] = "another"
+    unlike["data"]["filter"] = []
+    assert differences_of(given, unlike, filtered=True) == [
+        "they evaluated different edges: edge_paths[0], bucket 0_0",
+        "filter_paths and train_paths differ: 1 only in A, 0 only in B (the same edges in an array, a .npy file and "
+        "another file count as different; give both runs one form)",
+    ]
