@@ -13,6 +13,7 @@ from pbgeval.inputs.edge_sample import FIRST_ROUND_EDGES
 from pbgeval.inputs.model import dtype_of
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.partitions import (
+    BLOCK_BYTES,
     BYTES_OF_SORTING,
     BYTES_OF_UNITS,
     BYTES_PER_COUNTED,
@@ -25,6 +26,8 @@ from pbgeval.inputs.partitions import (
     beside_blocks,
     check_sample,
     fixed_bytes,
+    least_bytes,
+    least_limit,
     plan_memory,
     plan_room,
     sizes_of_sweep,
@@ -62,7 +65,7 @@ def expected_memory(
     num_sharing: int = 1,
     num_threads: int = 1,
 ) -> int:
-    """Return about how many bytes of the host a worker holds when it holds most, as far as headers tell.
+    """Return the `max_memory` for all that a worker holds when it holds most, as far as headers tell.
 
     Args:
         inputs: opened.
@@ -80,10 +83,12 @@ def expected_memory(
     num_edges = 0 if inputs.restrictions.drops_edges else first_edges(inputs)
     held = bytes_of_pools(inputs, protocol) if num_edges else 0
     num_queries = num_edges * len(protocol.sides)
+    beside = 0
     if config.sample_edges is not None or config.target_error is not None:
         share = protocol.auc.share_of_round(num_queries) if config.target_error is not None else 1.0
         num_scores = math.ceil(share * protocol.auc.num_scores(num_queries))
         held = check_sample(limit, resident, num_queries, num_scores, filtered=protocol.filtered)
+        beside = BLOCK_BYTES
     if protocol.sweeps:
         widest = max(config.dimension_of(name) for name in config.used_entity_types)
         row_bytes, most_rows = sizes_of_sweep(widest, dtype_of(config), device, num_queries)
@@ -91,12 +96,14 @@ def expected_memory(
         plan = evolve(plan, rows_per_range=min(plan.rows_per_range, max(inputs.numbering.num_entities, 1)))
         fixed = fixed_bytes(resident, held, num_edges, num_queries)
         num_known = num_known_edges(inputs) if protocol.filtered else 0
-        return plan.bytes_used(fixed, num_queries, row_bytes, num_threads, num_known)
+        used = plan.bytes_used(fixed, num_queries, row_bytes, num_threads, num_known)
+        return least_limit(max(used, fixed + least_bytes(row_bytes)))
     if device.type != "cpu":  # partitions on a GPU take none of the host's memory
-        return resident + held
+        return least_limit(resident + held + beside)
     room, _ = room_for_partitions(inputs, protocol, resident, device, num_sharing, num_threads, held)
-    held += bytes_of_units(inputs, protocol, num_threads)
-    return resident + held + max(room * largest_partition(inputs), bytes_of_diagnoses(inputs))
+    at_most = bytes_of_units(inputs, protocol, num_threads)
+    at_most += max(room * largest_partition(inputs), bytes_of_diagnoses(inputs))
+    return least_limit(resident + held + max(at_most, beside))
 
 
 def room_for_partitions(

@@ -214,8 +214,7 @@ def plan_memory(
     if limit is None:
         return MemoryPlan(most_rows, MAX_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
     fixed = fixed_bytes(resident, held, num_edges, num_queries)
-    least = MIN_ROWS_PER_RANGE * (row_bytes * 6 + BYTES_PER_KNOWN_ROW * 4) + (16 << 20)
-    _check_limit(limit, fixed + least, f"for {num_edges} edges", resident)
+    _check_limit(limit, fixed + least_bytes(row_bytes), f"for {num_edges} edges", resident)
     free = int(limit / SLACK) - fixed
     further_blocks = min(num_threads - 1, free // SHARE_OF_BLOCKS // BLOCK_BYTES)
     free -= further_blocks * BLOCK_BYTES
@@ -253,6 +252,11 @@ def fixed_bytes(resident: int, held: int, num_edges: int, num_queries: int) -> i
     return resident + held + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + num_queries * BYTES_PER_QUERY
 
 
+def least_bytes(row_bytes: int) -> int:
+    """Return the bytes of the smallest blocks of a sweep."""
+    return MIN_ROWS_PER_RANGE * (row_bytes * 6 + BYTES_PER_KNOWN_ROW * 4) + (16 << 20)
+
+
 def check_sample(
     limit: int | None, resident: int, num_queries: int, num_scores: int = 0, *, filtered: bool = False
 ) -> int:
@@ -285,8 +289,13 @@ def check_held(limit: int, anonymous: int) -> None:
         )
 
 
+def least_limit(num_bytes: int) -> int:
+    """Return the lowest `max_memory` of a worker that is expected to hold so many bytes."""
+    return int(num_bytes * SLACK)
+
+
 def _check_limit(limit: int | None, num_bytes: int, purpose: str, resident: int) -> None:
-    needed = int(num_bytes * SLACK)
+    needed = least_limit(num_bytes)
     if limit is not None and limit < needed:
         raise ConfigError(
             f"max_memory: expected at least {_megabytes(needed)}MB {purpose} here (a worker holds "

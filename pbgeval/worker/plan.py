@@ -32,7 +32,6 @@ from pbgeval.jit import bytes_to_load
 from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.ranking.backend import load_compiled
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.cpu_backend import JIT_MIN_CELLS
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Relation, Tables
@@ -276,12 +275,9 @@ def load_loops(inputs: Inputs, protocol: Protocol, relation: Relation, device: t
         load_compiled(device, relation.prepared_dtype, with_products=not in_lists)
 
 
-def held_bytes(inputs: Inputs, protocol: Protocol, device: torch.device) -> int:
-    """Return what this process holds before a run, and the loops that the run will load."""
-    limited = inputs.config.max_memory_bytes is not None
-    on_cpu = device.type == "cpu"
-    counts = on_cpu and (limited or Workload.from_headers(inputs, protocol).num_cells >= JIT_MIN_CELLS)
-    return resident_bytes() + (bytes_to_load() if counts else 0)
+def held_bytes(device: torch.device) -> int:
+    """Return what this process holds before a run, and the loops that the run will load if its memory is limited."""
+    return resident_bytes() + (bytes_to_load() if device.type == "cpu" else 0)
 
 
 def measure(
@@ -534,4 +530,5 @@ def _duration(seconds: float) -> str:
 
 
 def _size(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{max(num_bytes / 1e6, 1):.0f} MB"
+    """Round up: what is told of memory is enough for `max_memory`."""
+    return f"{-(-num_bytes // 10**8) / 10:.1f} GB" if num_bytes >= 1e9 else f"{max(-(-num_bytes // 10**6), 1)} MB"

@@ -287,11 +287,14 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
         plan = plan_of(work.inputs, work.protocol, context.device, team.size, num_threads, team.local_size)
         if work.observer.wants_estimates and not plan.is_small and not context.journal.journal.entries():
             speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
-    found = team.gather_objects(Measurement(speed, held_bytes(work.inputs, work.protocol, context.device)))
+    found = team.gather_objects(Measurement(speed, held_bytes(context.device)))
     with context.collectively():
         resident = max(one.held_bytes for one in found)
         plan = with_memory(plan, work.inputs, work.protocol, context.device, resident, team.local_size, num_threads)
     return with_estimate(plan, work.inputs, work.protocol, [one.speed for one in found])
+
+
+BYTES_OF_RUN = 16 << 20  # that a worker holds before it begins and a process that plans does not: it was up to 6 MB
 
 
 def plan_alone(
@@ -318,12 +321,12 @@ def plan_alone(
         plan = plan_of(inputs, protocol, chosen, num_workers, num_threads, num_workers)
     arguments = inputs, protocol, device, observer
     if plan.is_small or not can_measure(inputs):
-        found = [Measurement(None, held_bytes(inputs, protocol, chosen))]
+        found = [Measurement(None, held_bytes(chosen))]
     elif num_workers == 1:
         found = measure_together(*arguments, Team())
     else:
         found = start_local_workers(measure_as_local_worker, arguments, num_workers, observer.warn, server)[0]
-    resident = max(one.held_bytes for one in found)
+    resident = max(one.held_bytes for one in found) + BYTES_OF_RUN
     plan = with_memory(plan, inputs, protocol, chosen, resident, num_workers, num_threads)
     return with_estimate(plan, inputs, protocol, [one.speed for one in found])
 
@@ -347,7 +350,7 @@ def measure_together(
         _check_kernels(chosen, inputs.config)
         team.gather_objects(None)  # all begin now
         speed = measure(inputs, protocol, chosen, caller_settings, MEASURED_SECONDS)
-        return team.gather_objects(Measurement(speed, held_bytes(inputs, protocol, chosen)))
+        return team.gather_objects(Measurement(speed, held_bytes(chosen)))
 
 
 def _places(inputs: Iterable[str | None]) -> list[str]:
