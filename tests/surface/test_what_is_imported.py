@@ -117,6 +117,8 @@ def test_values_are_read_as_typer_reads_them() -> None:
     for name, command in [("", group), *group.commands.items()]:
         context = command.make_context(name, [], resilient_parsing=True)
         for param in command.params:
+            if not hasattr(param, "type_descriptor"):
+                pytest.skip("this version of typer reads options without pydantic by itself")
             is_list = param.type_descriptor.is_list
             for value in (None, *([[text] for text in TEXTS] if is_list else TEXTS), *([[], ["a", "b"]] * is_list)):
                 if param.callback is None:
