@@ -26,7 +26,6 @@ class RangeWork:
     state: QueryGroupState
     queries: list[QueryBlock]
     entity_ids_C: np.ndarray
-    candidates: CandidateRows
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
     in_time: KnownAnswers | None  # what a time-aware filter leaves out, if it is read from blocks
@@ -52,10 +51,11 @@ class RangeWork:
         runs = [candidates.between(start, start + width) for start in range(0, len(entity_ids_C), width)]
         of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
         known_of = None if of_keys is None else known_by_run(of_keys, entity_ids_C, width)
-        is_told = in_time is not None and state.in_time_Q is not None and state.backend.counts_in_time
-        answers = known_by_run(in_time, entity_ids_C, width) if in_time is not None and is_told else None
+        answers = None
+        if in_time is not None and state.backend.counts_in_time:
+            answers = known_by_run(in_time, entity_ids_C, width)
         in_time = in_time if state.reads_in_time else None
-        return cls(state, queries, entity_ids_C, candidates, width, known, in_time, answers, runs, known_of, cells)
+        return cls(state, queries, entity_ids_C, width, known, in_time, answers, runs, known_of, cells)
 
     def entity_ids(self, run: int) -> np.ndarray:
         """Return the entity ids of a run's candidates."""
