@@ -227,11 +227,13 @@ class Suite:
         launch = _Launch(workers, device, overwrite, observer)
         rows = []
         for graph in self.graphs:
+            first = None
             for model, source in self.models.items():
                 announce(f"{graph}, {model}")
                 try:
                     report = (self._made if source.function else self._read)(graph, model, launch)
-                    rows.append(SuiteRow.from_report(graph, model, report, self.metrics))
+                    rows.append(SuiteRow.from_report(graph, model, report, self.metrics, first))
+                    first = first or (model, report)
                 except EvalError as error:
                     raise type(error)(*(f"{graph}, {model}: {fault}" for fault in error.faults)) from error
         return SuiteResults(self.path.stem, tuple(rows))

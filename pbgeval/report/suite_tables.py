@@ -12,11 +12,12 @@ from attrs import asdict, frozen
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.names import SCORE_METRICS, UnknownMetricError, resolve
 from pbgeval.metrics.registry import find_metric
-from pbgeval.report.conditions import joint_warnings, warnings_of
+from pbgeval.report.conditions import joint_warnings, title_of, warnings_of
 from pbgeval.report.figures import UNDEFINED, Tile, number, short_title
 from pbgeval.report.page import Page, Section, warnings_section
 from pbgeval.report.summary import NO_BETTER, chance_told
 from pbgeval.report.tables import NEEDS_BOOKTABS, DataTable, latex_warnings, one_line, to_latex
+from pbgeval.report.unlike_runs import differences_of, told_left_out
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.text import json_text, listed, plural
@@ -25,6 +26,7 @@ from pbgeval.storage.writing import write_atomically
 AVERAGE = "average"
 FILES = ("suite.json", "suite.csv", "suite.tex", "suite.html")
 AT_CHANCE = "*"  # behind a figure
+UNLIKE = "not comparable with"  # the name of a model follows
 
 
 @frozen
@@ -41,8 +43,22 @@ class SuiteRow:
     warnings: tuple[str, ...] = ()  # what to know before the figures are quoted
 
     @classmethod
-    def from_report(cls, graph: str, model: str, report: Result, metrics: Sequence[str]) -> SuiteRow:
+    def from_report(
+        cls,
+        graph: str,
+        model: str,
+        report: Result,
+        metrics: Sequence[str],
+        first: tuple[str, Result] | None = None,
+    ) -> SuiteRow:
         """Take some metrics of a result, by any of their names.
+
+        Args:
+            graph: its name.
+            model: its name.
+            report: the result.
+            metrics: names of figures.
+            first: another model of this graph and its result, under whose conditions the figures are to hold.
 
         Raises:
             ConfigError: the result has no such metric.
@@ -61,13 +77,18 @@ class SuiteRow:
             document["headline"],
             document["num_edges"],
             {key: found[key] for key in keys},
-            tuple(filter(None, [chance_told(document), *warnings_of(document)])),
+            tuple(filter(None, [unlike_told(first, report), chance_told(document), *warnings_of(document)])),
         )
 
     @property
     def is_at_chance(self) -> bool:
         """Whether the model is no better than chance on this graph."""
         return any(warning.startswith(NO_BETTER) for warning in self.warnings)
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether other edges were evaluated than with the first model of this graph, or other candidates competed."""
+        return any(warning.startswith(UNLIKE) for warning in self.warnings)
 
     def cell(self, key: str) -> str:
         """Return a figure as tables show it, with a mark where the model is no better than chance."""
@@ -123,7 +144,16 @@ class SuiteResults:
             f"{plural(len(self.models), 'model')} on {plural(len(self.graphs), 'graph')}",
             ("graph", "edges", *(f"{model}, {short_title(key)}" for model, key in columns)),
             [*rows, average],
-            " ".join([f"{self._conditions()}. Every graph has the same weight in the average.", *self._marks()]),
+            " ".join(
+                filter(
+                    None,
+                    [
+                        f"{self._conditions()}. Every graph has the same weight in the average.",
+                        self._unlike(),
+                        *self._marks(),
+                    ],
+                )
+            ),
             "suite",
         )
 
@@ -135,6 +165,11 @@ class SuiteResults:
     def _marks(self) -> list[str]:
         """Return what the mark behind a figure means, where there is one."""
         return [f"{AT_CHANCE} {NO_BETTER}."] if any(row.is_at_chance for row in self.rows) else []
+
+    def _unlike(self) -> str:
+        """Return on which graphs figures of models must not be compared; empty if on none."""
+        graphs = list(dict.fromkeys(row.graph for row in self.rows if row.is_unlike))
+        return f"Models are not comparable on {listed(graphs)}, so none is called the best." if graphs else ""
 
     def _conditions(self) -> str:
         filters = {"filtered": "Filtered", "raw": "Unfiltered"}
@@ -187,7 +222,12 @@ class SuiteResults:
         return DataTable(f"{title}{better}", ("graph", *self.models), [*rows, average], anchor=anchor)
 
     def sentence(self) -> str:
-        """Return which model has the best average of the first metric, and on how many graphs it is the best."""
+        """Return which model has the best average of the first metric, and on how many graphs it is the best.
+
+        No model is the best where figures of a graph hold under different conditions.
+        """
+        if unlike := self._unlike():
+            return unlike
         key, sign = self.metrics[0], _direction(self.metrics[0])
         averages = {model: value for model in self.models if (value := self.average(model, key)) is not None}
         if len(self.models) < 2 or len(averages) < len(self.models):
@@ -224,6 +264,32 @@ class SuiteResults:
         )
         write_atomically(page, self.page().render())
         return paths
+
+
+def unlike_told(first: tuple[str, Result] | None, report: Result) -> str:
+    """Return that a result has other edges, filters or candidates than the first one of its graph; empty if it has not.
+
+    Where models number entities alike, what differs is that of `compare`. Else counts tell, and edges left out of both
+    may not be the same.
+    """
+    if first is None:
+        return ""
+    model, both = first[0], [first[1].document, report.document]
+    counts = [
+        (of["filter"], of["num_edges"], {side: found["num_candidates"] for side, found in of["diagnostics"].items()})
+        for of in both
+    ]
+    if counts[0] != counts[1]:
+        means = [_cell("", of["both"]["mean"]) for *_, of in counts]
+        a, b = (f"{title_of(of)}, {mean} on average" for of, mean in zip(both, means, strict=True))
+        return f"{UNLIKE} {model} ({a}): {b}"
+    a, b = (of["provenance"] for of in both)
+    evaluated = [of["evaluated"] for of in (a, b) if "evaluated" in of]
+    if len(evaluated) < 2 or evaluated[0]["rows"] == evaluated[1]["rows"]:
+        told = "; ".join(differences_of(a, b, filtered=counts[0][0] == "filtered"))
+    else:
+        told = "" if evaluated[0]["edges"] == evaluated[1]["edges"] else told_left_out(a["data"], b["data"])
+    return told and f"{UNLIKE} {model} (A): {told}"
 
 
 def _direction(key: str) -> int:

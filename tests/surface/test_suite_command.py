@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import Tensor
 
@@ -143,6 +144,30 @@ def test_warnings_of_every_result_stand_before_the_figures_and_chance_is_marked(
     assert len(marked) == 2
     for graph, model in marked:
         assert f"<td>{cells[graph, model]}" in page
+
+
+def test_models_with_other_candidates_are_warned_of_and_none_is_the_best(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    folder = shutil.copytree(finished, tmp_path / "more", ignore=shutil.ignore_patterns("results"))
+    model = folder / "models" / "one"
+    np.save(model / "entity.npy", np.concatenate([np.load(model / "entity.npy"), np.ones((3, 4), np.float32)]))
+    with (model / "entities.tsv").open("a", encoding="utf-8") as labels:
+        labels.writelines(f"{index}\tentity {index}\n" for index in range(9, 12))
+    done = run_main("suite", "many.yaml", "--workers", "1", cwd=folder)
+
+    warning = "vectors on one: not comparable with distance (15 edges, filtered, 6 to 9 candidates per query, "
+    told = "Models are not comparable on one, so none is called the best."
+    assert not lacking(done.out, told, f"\n- {warning}")
+    output = folder / "results" / "many"
+    page, latex = ((output / f"suite.{kind}").read_text(encoding="utf-8") for kind in ("html", "tex"))
+    assert not lacking(page, told, f"<li>{warning}")
+    assert "has the best" not in page
+    assert not lacking(latex, told, f"\n% warning: {warning}")
+    found = json.loads((output / "suite.json").read_text(encoding="utf-8"))["results"]
+    unlike = [(of["graph"], of["model"]) for of in found if any("not comparable" in told for told in of["warnings"])]
+    assert unlike == [("one", "vectors")]
 
 
 def finished_runs(results: Path) -> dict[Path, int]:

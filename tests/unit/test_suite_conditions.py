@@ -1,0 +1,101 @@
+"""Results of one graph in a suite: compared only if the same edges were ranked among as many candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+from torch import Tensor
+
+from pbgeval import Report, edge_scorer, evaluate_triples
+from pbgeval.report.suite_tables import SuiteResults, SuiteRow, unlike_told
+
+NUM_ENTITIES = 9
+EDGES = np.random.default_rng(0).integers((NUM_ENTITIES, 2, NUM_ENTITIES), size=(20, 3))
+KNOWN = np.random.default_rng(1).integers((NUM_ENTITIES, 2, NUM_ENTITIES), size=(15, 3))
+OTHER_NUMBERS = np.random.default_rng(2).permutation(NUM_ENTITIES)
+
+
+def evaluated(edges: np.ndarray = EDGES, known: np.ndarray = KNOWN, **settings: Any) -> Report:
+    """Evaluate a model of nine entities."""
+
+    def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+        return -((lhs + rel - rhs).abs() % 7).float()
+
+    size = settings.pop("num_entities", NUM_ENTITIES)
+    return evaluate_triples(edge_scorer(score, num_entities=size, num_relations=2), edges, known=[known], **settings)
+
+
+def renumbered(edges: np.ndarray) -> np.ndarray:
+    """Return the same edges under other numbers of entities."""
+    return np.stack([OTHER_NUMBERS[edges[:, 0]], edges[:, 1], OTHER_NUMBERS[edges[:, 2]]], axis=1)
+
+
+@pytest.fixture(scope="module")
+def first() -> tuple[str, Report]:
+    return "first", evaluated()
+
+
+def test_models_that_number_entities_alike_or_not_are_comparable(first: tuple[str, Report]) -> None:
+    others = evaluated(renumbered(EDGES), renumbered(KNOWN))
+    digests = [of.document["provenance"]["evaluated"]["edges"] for of in (first[1], others)]
+    assert digests[0] != digests[1]
+    backwards = evaluated(EDGES[::-1].copy())
+    assert [unlike_told(first, of) for of in (first[1], evaluated(hits_at=[7]), others, backwards)] == [""] * 4
+    assert unlike_told(None, first[1]) == ""
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (lambda: evaluated(num_entities=NUM_ENTITIES + 1), "): 20 edges, filtered, 6 to 10 candidates per query, "),
+        (lambda: evaluated(EDGES[1:]), "): 19 edges, filtered, "),
+        (lambda: evaluated(known=renumbered(KNOWN)), "): 20 edges, filtered, "),
+        (lambda: evaluated(disable_lhs_negs=True), "): 20 edges, filtered, "),
+    ],
+)
+def test_other_candidates_edges_and_known_answers_are_told(
+    other: Callable[[], Report], told: str, first: tuple[str, Report]
+) -> None:
+    found = unlike_told(first, other())
+    assert found.startswith("not comparable with first (")
+    assert told in found
+
+
+def test_other_known_answers_are_told_where_they_are_as_many() -> None:
+    one, other = (evaluated(EDGES[:1], EDGES[:1] + np.array([0, 0, more])) for more in (1, 2))
+    assert one.document["diagnostics"] == other.document["diagnostics"]
+    assert unlike_told(("one", one), other) == (
+        "not comparable with one (A): filter_paths and train_paths differ: the same queries have other known answers"
+    )
+
+
+def test_edges_left_out_of_both_may_be_others(first: tuple[str, Report]) -> None:
+    other = evaluated(renumbered(EDGES), renumbered(KNOWN))
+    data = {**other.document["provenance"]["data"], "left_out": {"edge_paths": [2]}}
+    lacking = evolve(other, document={**other.document, "provenance": {**other.document["provenance"], "data": data}})
+    assert unlike_told(first, lacking) == (
+        "not comparable with first (A): imports left out 0 evaluated edges of A and 2 of B, as their names are unknown"
+    )
+
+
+def test_no_model_is_called_the_best_where_one_is_not_comparable(first: tuple[str, Report]) -> None:
+    alike, unlike = (evaluated(num_entities=NUM_ENTITIES + more) for more in (0, 1))
+    rows = [SuiteRow.from_report(graph, *first, ["mrr"]) for graph in ("one", "two")]
+    rows += [SuiteRow.from_report("one", "other", alike, ["mrr"], first)]
+    told = "Models are not comparable on two, so none is called the best."
+    sound = SuiteResults("many", (*rows, SuiteRow.from_report("two", "other", alike, ["mrr"], first)))
+    assert "has the best average MRR" in sound.sentence()
+    assert told not in sound.table().note
+
+    found = SuiteResults("many", (*rows, SuiteRow.from_report("two", "other", unlike, ["mrr"], first)))
+    assert found.sentence() == told
+    assert told in found.table().note
+    assert any(of.startswith("other on two: not comparable with first (20 edges, filtered, ") for of in found.warnings)
+    assert found.to_dict()["results"][-1]["warnings"][0].startswith("not comparable with first (")
+    page = found.page().render()
+    assert told in page
+    assert "has the best" not in page
