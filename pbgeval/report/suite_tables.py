@@ -12,7 +12,8 @@ from attrs import asdict, frozen
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.names import SCORE_METRICS, UnknownMetricError, resolve
 from pbgeval.metrics.registry import find_metric
-from pbgeval.report.conditions import joint_warnings, title_of, warnings_of
+from pbgeval.notation import grouped
+from pbgeval.report.conditions import joint_warnings, settings_of, title_of, warnings_of
 from pbgeval.report.figures import UNDEFINED, Tile, number, short_title
 from pbgeval.report.page import Page, Section, warnings_section
 from pbgeval.report.summary import NO_BETTER, chance_told
@@ -26,6 +27,8 @@ from pbgeval.storage.writing import write_atomically
 AVERAGE = "average"
 FILES = ("suite.json", "suite.csv", "suite.tex", "suite.html")
 AT_CHANCE = "*"  # behind a figure
+STATIC = "Figures called time-aware are of this filter; every result also has those of the static filter."
+TIME_AWARE = "time_filtered."  # before the key of a figure of the time-aware filter
 UNLIKE = "not comparable with"  # the name of a model follows
 
 
@@ -41,6 +44,7 @@ class SuiteRow:
     num_edges: int  # evaluated
     metrics: Mapping[str, float | None]  # by key of metrics.json
     warnings: tuple[str, ...] = ()  # what to know before the figures are quoted
+    time_window: int | None = None  # of the time-aware figures; None: there are none
 
     @classmethod
     def from_report(
@@ -51,7 +55,7 @@ class SuiteRow:
         metrics: Sequence[str],
         first: tuple[str, Result] | None = None,
     ) -> SuiteRow:
-        """Take some metrics of a result, by any of their names.
+        """Take some metrics of a result, by any of their names: those of the time-aware filter, where there are any.
 
         Args:
             graph: its name.
@@ -69,6 +73,8 @@ class SuiteRow:
             keys = [resolve(name, document["headline"], found.keys()) for name in metrics]
         except UnknownMetricError as error:
             raise ConfigError(f"metrics: {error.args[0]}") from None
+        in_time = {f"{TIME_AWARE}{key}": value for key, value in (document.get("time_filtered_metrics") or {}).items()}
+        keys = [timed if (timed := f"{TIME_AWARE}{key}") in in_time else key for key in keys]
         return cls(
             graph,
             model,
@@ -76,8 +82,9 @@ class SuiteRow:
             document["filter"],
             document["headline"],
             document["num_edges"],
-            {key: found[key] for key in keys},
+            {key: {**found, **in_time}[key] for key in keys},
             tuple(filter(None, [unlike_told(first, report), chance_told(document), *warnings_of(document)])),
+            settings_of(document).get("time_window") if in_time.keys() & {*keys} else None,
         )
 
     @property
@@ -93,6 +100,13 @@ class SuiteRow:
     def cell(self, key: str) -> str:
         """Return a figure as tables show it, with a mark where the model is no better than chance."""
         return _cell(key, self.metrics[key]) + AT_CHANCE * self.is_at_chance
+
+    @property
+    def filter_told(self) -> str:
+        """Which known answers do not compete."""
+        if self.time_window is not None:
+            return f"Time-aware filter, window {self.time_window:,}"
+        return "Filtered" if self.filter == "filtered" else "Unfiltered"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, ready for JSON."""
@@ -142,17 +156,14 @@ class SuiteResults:
         average = (AVERAGE, "", *(_cell(key, self.average(model, key)) for model, key in columns))
         return DataTable(
             f"{plural(len(self.models), 'model')} on {plural(len(self.graphs), 'graph')}",
-            ("graph", "edges", *(f"{model}, {short_title(key)}" for model, key in columns)),
+            ("graph", "edges", *(f"{model}, {_title(key)}" for model, key in columns)),
             [*rows, average],
             " ".join(
-                filter(
-                    None,
-                    [
-                        f"{self._conditions()}. Every graph has the same weight in the average.",
-                        self._unlike(),
-                        *self._marks(),
-                    ],
-                )
+                [
+                    f"{self._conditions()}. Every graph has the same weight in the average.",
+                    *filter(None, [self._unlike()]),
+                    *self._notes(),
+                ]
             ),
             "suite",
         )
@@ -162,9 +173,12 @@ class SuiteResults:
         """What to know before the figures are quoted, each after the models and graphs that it holds for."""
         return joint_warnings([(f"{row.model} on {row.graph}", row.warnings) for row in self.rows])
 
-    def _marks(self) -> list[str]:
-        """Return what the mark behind a figure means, where there is one."""
-        return [f"{AT_CHANCE} {NO_BETTER}."] if any(row.is_at_chance for row in self.rows) else []
+    def _notes(self) -> list[str]:
+        """Return what the names of figures and the mark behind them mean, where there are such."""
+        return [
+            *([STATIC] if any(row.time_window is not None for row in self.rows) else []),
+            *([f"{AT_CHANCE} {NO_BETTER}."] if any(row.is_at_chance for row in self.rows) else []),
+        ]
 
     def _unlike(self) -> str:
         """Return on which graphs figures of models must not be compared; empty if on none."""
@@ -172,14 +186,10 @@ class SuiteResults:
         return f"Models are not comparable on {listed(graphs)}, so none is called the best." if graphs else ""
 
     def _conditions(self) -> str:
-        filters = {"filtered": "Filtered", "raw": "Unfiltered"}
-        by_filter = {
-            name: list(dict.fromkeys(row.graph for row in self.rows if row.filter == name)) for name in filters
-        }
+        by_filter = grouped((row.filter_told, row.graph) for row in self.rows)
         told = [
-            filters[name] + ("" if len(graphs) == len(self.graphs) else f" on {listed(graphs)}")
+            name + ("" if len({*graphs}) == len(self.graphs) else f" on {listed([*dict.fromkeys(graphs)])}")
             for name, graphs in by_filter.items()
-            if graphs
         ]
         return f"{'; '.join(told)}; {' or '.join(dict.fromkeys(row.headline for row in self.rows))} ranks"
 
@@ -194,7 +204,10 @@ class SuiteResults:
     def page(self) -> Page:
         """Return the page of all results."""
         first = self.metrics[0]
-        tiles = [Tile(model, _cell(first, self.average(model, first)), (_title(first),)) for model in self.models]
+        tiles = [
+            Tile(model, _cell(first, self.average(model, first)), (f"average {_title(first)}",))
+            for model in self.models
+        ]
         runs = [(row.graph, row.model, f"{row.graph}/{row.model}", row.digest) for row in self.rows]
         columns = ("graph", "model", "folder", "digest")
         origin = DataTable("The runs", columns, runs, anchor="runs", kinds="llll", wide=columns[2:])
@@ -206,7 +219,7 @@ class SuiteResults:
             tiles,
             [
                 warnings_section(self.warnings),
-                Section("results", "All results", [*map(self._table_of, self.metrics), *self._marks()]),
+                Section("results", "All results", [*map(self._table_of, self.metrics), *self._notes()]),
                 Section("origin", "Provenance", [origin], sortable=True, layout="wide"),
             ],
             lead=self.sentence(),
@@ -217,7 +230,7 @@ class SuiteResults:
         by_name = {(row.graph, row.model): row.cell(key) for row in self.rows}
         rows = [(graph, *(by_name[graph, model] for model in self.models)) for graph in self.graphs]
         average = (AVERAGE, *(_cell(key, self.average(model, key)) for model in self.models))
-        title, better = short_title(key), " (lower is better)" if _direction(key) < 0 else ""
+        title, better = _title(key), " (lower is better)" if _direction(key) < 0 else ""
         anchor = f"results-{self.metrics.index(key)}"
         return DataTable(f"{title}{better}", ("graph", *self.models), [*rows, average], anchor=anchor)
 
@@ -235,7 +248,7 @@ class SuiteResults:
         best = max(averages, key=lambda model: sign * averages[model])
         values = {(row.graph, row.model): sign * (row.metrics[key] or 0.0) for row in self.rows}
         won = sum(values[graph, best] == max(values[graph, model] for model in self.models) for graph in self.graphs)
-        told = f"{best} has the best {_title(key)} ({_cell(key, averages[best])})"
+        told = f"{best} has the best average {_title(key)} ({_cell(key, averages[best])})"
         return f"{told} and is best on {won:,} of {plural(len(self.graphs), 'graph')}."
 
     def write(self, output: Path) -> list[Path]:
@@ -300,7 +313,8 @@ def _direction(key: str) -> int:
 
 
 def _title(key: str) -> str:
-    return f"average {short_title(key)}"
+    name = key.removeprefix(TIME_AWARE)
+    return short_title(key) if name == key else f"time-aware {short_title(name)}"
 
 
 def _cell(key: str, value: float | None) -> str:

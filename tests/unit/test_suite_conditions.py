@@ -1,4 +1,4 @@
-"""Results of one graph in a suite: compared only if the same edges were ranked among as many candidates."""
+"""Results of one graph in a suite: compared only under the same conditions; time-aware where a time window is set."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from attrs import evolve
 from torch import Tensor
 
@@ -99,3 +100,44 @@ def test_no_model_is_called_the_best_where_one_is_not_comparable(first: tuple[st
     page = found.page().render()
     assert told in page
     assert "has the best" not in page
+
+
+@pytest.fixture(scope="module")
+def in_time() -> dict[str, Report]:
+    """Two models: `past` ranks answers of other times first, `now` does not, and errs elsewhere."""
+    tables = {
+        "past": {(0, 2): 3.0, (0, 3): 2.0, (0, 1): 1.0, (4, 5): 1.0},
+        "now": {(0, 1): 1.0, (4, 2): 2.0, (4, 5): 1.0},
+    }
+    found = {}
+    for name, scores in tables.items():
+        table = torch.zeros(6, 6)
+        for place, score in scores.items():
+            table[place] = score
+        scorer = edge_scorer(lambda lhs, rel, rhs, of=table: of[lhs, rhs] + 0 * rel, num_entities=6, num_relations=1)
+        edges = {"test": [(0, 0, 1, 7), (4, 0, 5, 7)], "known": [[(0, 0, 2, 3), (0, 0, 3, 4)]]}
+        found[name] = evaluate_triples(scorer, **edges, time_window=0, disable_lhs_negs=True)
+    return found
+
+
+def test_the_figures_and_the_best_model_are_those_of_the_time_aware_filter(in_time: dict[str, Report]) -> None:
+    past, now = in_time.values()
+    assert (past["mrr"], now["mrr"]) == (1.0, 0.75)
+    assert (past.time_filtered["mrr"], now.time_filtered["mrr"]) == ((1 / 3 + 1) / 2, 0.75)
+
+    names = ["mrr", "hits@1", "auc"]
+    found = SuiteResults("many", tuple(SuiteRow.from_report("g", *of, names) for of in in_time.items()))
+    key = "both.realistic.mean_reciprocal_rank"
+    assert found.metrics == [f"time_filtered.{key}", "time_filtered.both.realistic.hits_at_1", "both.auc"]
+    assert found.average("past", f"time_filtered.{key}") == past.time_filtered["mrr"]
+    assert found.rows[1].metrics["both.auc"] == now["auc"]
+    assert found.sentence() == "now has the best average time-aware MRR (0.7500) and is best on 1 of 1 graph."
+    table = found.table()
+    assert table.columns[2:5] == ("past, time-aware MRR", "past, time-aware hits@1", "past, auc")
+    assert table.note.startswith("Time-aware filter, window 0; realistic ranks. Every graph")
+    told = "Figures called time-aware are of this filter; every result also has those of the static filter."
+    assert told in table.note
+    assert found.to_dict()["results"][0]["time_window"] == 0
+    page = found.page().render()
+    assert told in page
+    assert "average time-aware MRR" in page
