@@ -117,6 +117,11 @@ class Inputs:
         return takes_time(self.model)
 
     @property
+    def asks_by_time(self) -> bool:
+        """Whether queries of unlike times are different queries: of their own scores or known answers."""
+        return self.takes_time or self.config.known_until is not None
+
+    @property
     def uses_time(self) -> bool:
         """Whether evaluated edges need times."""
         return self.takes_time or self.config.uses_time

@@ -150,6 +150,7 @@ class QueryPage:
         for number, of_a, of_b in zip(first, *(of.lists(first) for of in self.runs), strict=True):
             hides_head = self.runs[0].side_Q[number] == 0
             query = f"?, {of_a.relation}, {of_a.tail}" if hides_head else f"{of_a.head}, {of_a.relation}, ?"
+            query += f" at time {when}" if (when := of_a.time or of_b.time) else ""
             ranks = [f"{doubled_Q[number] / 2:,.10g}" for doubled_Q in doubled]
             best = [
                 _best(of.candidates, is_tied=bool(run.tied_Q[number]))
@@ -210,10 +211,12 @@ class QueryPage:
             return names.setdefault(clipped(name), len(names))
 
         columns: dict[str, Any] = {"known": [], "answer": []}
+        times = [""] * len(chosen)
         of_runs = []
         for at, queries in enumerate(self.runs):
             places, entities, scores, marks, lengths = [], list[int](), list[float | None](), list[int](), list[int]()
-            for query, side in zip(queries.lists(chosen), first.side_Q[chosen], strict=True):
+            for index, (query, side) in enumerate(zip(queries.lists(chosen), first.side_Q[chosen], strict=True)):
+                times[index] = times[index] or query.time
                 if at == 0:
                     ends = (query.tail, query.head) if side == 0 else (query.head, query.tail)
                     columns["known"].append(number(ends[0]))
@@ -245,6 +248,7 @@ class QueryPage:
                 for index, name in enumerate(relations.names)
             ],
             **columns,
+            "time": times if any(times) else [],
             **{name: getattr(first, f"{name}_Q")[chosen].tolist() for name in ("relation", "side", "competing")},
             "others": first.known_Q[chosen].tolist(),
             "runs": of_runs,

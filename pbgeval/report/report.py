@@ -305,6 +305,7 @@ class Report(Result):
         relation: str | SupportsIndex,
         head: str | SupportsIndex | None = None,
         tail: str | SupportsIndex | None = None,
+        time: SupportsIndex | None = None,
         k: int | None = None,
     ) -> Table:
         """Return the best candidates of a query by name or id, from the lists of `save_topk`.
@@ -313,11 +314,14 @@ class Report(Result):
             relation: its name or id.
             head: the known entity: tails are listed. Its name; its id where entities have no names.
             tail: the same: heads are listed. Give one of both.
+            time: the query's time, where queries of unlike times are different (the model takes times, or
+                `known_until`); needed if the query has several.
             k: how many candidates, at most `save_topk`; None: 10, if there are as many.
 
         Raises:
             ValueError: not one of head and tail is given, or what is neither a name nor an id.
-            OutputError: there are no lists, or none of this query: only queries of evaluated edges have one.
+            OutputError: there are no lists, or none of this query: only queries of evaluated edges have one. Or it has
+                several times, and none is given.
 
         Examples:
             >>> import pbgeval
@@ -336,12 +340,13 @@ class Report(Result):
         if self.path is None:
             raise OutputError("this report has no folder, so no saved lists; evaluate with save_topk=10 and output=...")
         known = _named("head", head) if tail is None else _named("tail", tail)
-        found = saved_list(self, "tail" if tail is None else "head", known, _named("relation", relation))
+        when = None if time is None else operator.index(time)
+        found = saved_list(self, "tail" if tail is None else "head", known, _named("relation", relation), when)
         rows = found.candidates[: 10 if k is None else k]
         if k is not None and len(rows) < k:
             warnings.warn(f"this list has {len(rows)} candidates, not {k}; save_topk sets how many", stacklevel=2)
         ends = (found.known, "?") if tail is None else ("?", found.known)
-        title = f", {found.relation}, ".join(ends)
+        title = f", {found.relation}, ".join(ends) + (f" at time {found.time}" if found.time else "")
         ranks = found.ranks(self, Side.RHS if tail is None else Side.LHS, MAX_ANSWERS)
         told = answers_told(rows, ranks, len(found.answers), is_filtered=self.document["filter"] == "filtered")
         return Table(rows, partial(candidates_table, title, rows, told))

@@ -21,11 +21,12 @@ from pbgeval.results.saved_run import SavedRun, folder_of
 from pbgeval.stats.rank_types import RankType, doubled_rank
 from pbgeval.storage.row_files import find_ranks, query_path
 from pbgeval.storage.text import listed, open_input, reason_of
-from pbgeval.storage.topk import TABLE_COLUMNS, unescaped
+from pbgeval.storage.topk import TABLE_COLUMNS, TIMED_COLUMNS, unescaped
 
 _PLACE = re.compile(r".+:\d+:\d+", re.DOTALL)  # what an entity without a name is called
 
 Named: TypeAlias = str | int  # an entity or a relation: its name or its id
+_Query: TypeAlias = tuple[str, str]  # the known entity's name; the time, "" where queries of all times are the same
 
 
 @frozen
@@ -36,6 +37,7 @@ class SavedList:
     answers: Mapping[str, tuple[Path, int]]  # and the file of lists and the row of the first edge with this answer
     known: str  # the names that the query has in the lists
     relation: str
+    time: str  # "" where queries of all times are the same
 
     def ranks(self, result: Result, side: Side, num_answers: int) -> dict[str, tuple[float, int, int] | None]:
         """Return the rank of each of the first answers, among how many, and its ties; None where ranks were not saved.
@@ -63,7 +65,7 @@ def _rank(run: SavedRun, row: WorkUnit, side: Side) -> tuple[float, int, int] | 
     return rank, int(competing[0]) + 1, int(tied[0])
 
 
-def saved_list(result: Result, hidden: str, known: Named, relation: Named) -> SavedList:
+def saved_list(result: Result, hidden: str, known: Named, relation: Named, time: int | None = None) -> SavedList:
     """Return the list of a query, by names or ids.
 
     Args:
@@ -71,10 +73,11 @@ def saved_list(result: Result, hidden: str, known: Named, relation: Named) -> Sa
         hidden: the side that is asked for, head or tail.
         known: the entity at the other side.
         relation: the relation.
+        time: the query's time, where queries of unlike times are different.
 
     Raises:
-        OutputError: there are no lists, none of this query, or a file is not as it was written; or an id alone does
-            not say which entity is meant.
+        OutputError: there are no lists, none of this query, or a file is not as it was written; an id alone does not
+            say which entity is meant; or the query has several times, and none is given.
     """
     folder = folder_of(result)
     files = sorted((folder / "topk").glob("*/*.tsv"))
@@ -82,9 +85,9 @@ def saved_list(result: Result, hidden: str, known: Named, relation: Named) -> Sa
         raise OutputError(f"{folder}: no saved lists; evaluate with save_topk=10 and an output folder")
     of_known = "head" if hidden == "tail" else "tail"
     called, related = _names_of_entity(result, known), _names_of_relation(result, relation)
-    found: dict[str, list[dict[str, object]]] = {}  # candidates by the name of the known entity; the next two, too
-    answers: dict[str, dict[str, tuple[Path, int]]] = {}
-    row: dict[str, tuple[Path, str]] = {}  # of the edge file, whose list is taken
+    found: dict[_Query, list[dict[str, object]]] = {}  # candidates
+    answers: dict[_Query, dict[str, tuple[Path, int]]] = {}
+    row: dict[_Query, tuple[Path, str]] = {}  # of the edge file, whose list is taken
     asked: set[tuple[str, str]] = set()
     names: set[str] = set()
     relations: set[str] = set()
@@ -98,21 +101,37 @@ def saved_list(result: Result, hidden: str, known: Named, relation: Named) -> Sa
             asked.add((name, its_relation))
             if name not in called or its_relation not in related:
                 continue
-            answers.setdefault(name, {}).setdefault(unescaped(line[hidden]), (path, int(line["row"])))
-            if row.setdefault(name, (path, line["row"])) == (path, line["row"]):
+            query = name, line.get("time", "")
+            answers.setdefault(query, {}).setdefault(unescaped(line[hidden]), (path, int(line["row"])))
+            if row.setdefault(query, (path, line["row"])) == (path, line["row"]):
                 score, is_known = float(line["score"]), line["known"] == "1"
                 candidate = unescaped(line["candidate"])
-                found.setdefault(name, []).append(
+                found.setdefault(query, []).append(
                     {"place": int(line["place"]), "candidate": candidate, "score": score, "known": is_known}
                 )
     if not names:
         raise OutputError(f"{folder}: the saved lists are empty, as no query was evaluated")
-    chosen = next((name for name in called if name in found), None)
+    what = f"{of_known} {known!r} and relation {relation!r}"
+    chosen = next((name for name in called if name in {of for of, _ in found}), None)
     if chosen is None:
-        what = f"no evaluated edge has {of_known} {known!r} and relation {relation!r}"
-        raise OutputError(f"{what}{_hint(asked, names, relations, called, related)}")
-    rows = [{**of, "is_true": of["candidate"] in answers[chosen]} for of in found[chosen]]
-    return SavedList(rows, answers[chosen], chosen, related[0])
+        raise OutputError(f"no evaluated edge has {what}{_hint(asked, names, relations, called, related)}")
+    when = _time_of([of_query for name, of_query in found if name == chosen], time, what)
+    rows = [{**of, "is_true": of["candidate"] in answers[chosen, when]} for of in found[chosen, when]]
+    return SavedList(rows, answers[chosen, when], chosen, related[0], when)
+
+
+def _time_of(times: list[str], given: int | None, what: str) -> str:
+    """Return the time of a query, "" where lists have none."""
+    if given is None and len(times) == 1:
+        return times[0]
+    if str(given) in times:
+        return str(given)
+    if times == [""]:
+        raise OutputError("the lists of this run are the same at all times; leave out time")
+    told = listed(sorted(times, key=int))
+    if given is None:
+        raise OutputError(f"{what}: this query has {len(times)} times, each with a list of its own; give time: {told}")
+    raise OutputError(f"no evaluated edge has {what} at time {given}; times of this query: {told}")
 
 
 def _names_of_entity(result: Result, entity: Named) -> list[str]:
@@ -165,8 +184,8 @@ def _lines(path: Path) -> Iterator[dict[str, str]]:
     try:
         with TextIOWrapper(open_input(path), encoding="utf-8", newline="\n") as file:
             rows = (line.rstrip("\n").split("\t") for line in file)
-            if tuple(next(rows, [])) != TABLE_COLUMNS:
+            if (columns := tuple(next(rows, []))) not in (TABLE_COLUMNS, TIMED_COLUMNS):
                 raise ValueError("other columns")
-            yield from (dict(zip(TABLE_COLUMNS, cells, strict=True)) for cells in rows)
+            yield from (dict(zip(columns, cells, strict=True)) for cells in rows)
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: expected saved lists, got: {reason_of(error)}; evaluate again") from error

@@ -19,9 +19,9 @@ from pbgeval.results.saved_run import SavedRun, folder_of
 from pbgeval.stats.rank_types import RankType, doubled_rank
 from pbgeval.storage.row_files import RANK_COLUMNS, query_path
 from pbgeval.storage.text import open_input, reason_of
-from pbgeval.storage.topk import TABLE_COLUMNS, unescaped
+from pbgeval.storage.topk import TABLE_COLUMNS, TIMED_COLUMNS, unescaped
 
-_HEADER = ("\t".join(TABLE_COLUMNS) + "\n").encode()
+_HEADERS = [("\t".join(columns) + "\n").encode() for columns in (TABLE_COLUMNS, TIMED_COLUMNS)]
 
 
 @frozen
@@ -43,6 +43,7 @@ class SavedQuery:
     relation: str
     tail: str
     candidates: Sequence[Candidate]  # the best first
+    time: str = ""  # where queries of unlike times are different
 
 
 @frozen(eq=False)
@@ -126,11 +127,12 @@ class SavedQueries:
                         break
                     lines.append(cells)
                 head, relation, tail = map(unescaped, lines[0][2:5])
+                [time] = lines[0][5:-5] or [""]
                 candidates = [
                     Candidate(int(place), unescaped(name), float(score), known == "1", is_true == "1")
                     for *_, place, name, score, known, is_true in lines
                 ]
-            yield SavedQuery(head, relation, tail, candidates)
+            yield SavedQuery(head, relation, tail, candidates, time)
 
 
 def competing_counts(
@@ -171,9 +173,9 @@ class _ListIndex:
         is_own = {side: np.zeros(num_rows, bool) for side in ENDS}
         sides = {side.label.encode(): side for side in ENDS}
         with _readable(path), open_input(path) as file:
-            if file.readline() != _HEADER:
+            if (header := file.readline()) not in _HEADERS:
                 raise ValueError("other columns")
-            position, query, is_decided = len(_HEADER), b"\n", True
+            position, query, is_decided = len(header), b"\n", True
             for line in file:
                 if not line.startswith(query):
                     row_cell, side_cell, head, relation_cell, tail, _ = line.split(b"\t", 5)

@@ -17,6 +17,7 @@ from pbgeval.storage.text import cell_of, name_of
 from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
 TABLE_COLUMNS = ("row", "side", "head", "relation", "tail", "place", "candidate", "score", "known", "is_true")
+TIMED_COLUMNS = (*TABLE_COLUMNS[:5], "time", *TABLE_COLUMNS[5:])
 _CELLS_AT_A_TIME = 1 << 17  # lines of the table in memory
 _LABELS = {"\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r"}  # by what stands for them
 _ESCAPES = str.maketrans({label: cell for cell, label in _LABELS.items()})
@@ -33,7 +34,7 @@ class Vocabulary:
     num_partitions: Mapping[str, int]  # of each type
 
 
-def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary) -> Path:
+def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, *, by_time: bool = False) -> Path:
     """Write a file's content as a table for people, beside it: `topk_<l>_<r>.tsv`.
 
     A line per candidate, the columns `TABLE_COLUMNS`: the row of the edge, the side that is hidden, the edge, the
@@ -45,6 +46,7 @@ def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary)
         topk: what is written; all its rows are there.
         edges: the bucket file whose queries they are.
         vocabulary: the labels.
+        by_time: whether queries of unlike times are different: the columns are `TIMED_COLUMNS`.
 
     Returns:
         The path of the table.
@@ -54,22 +56,27 @@ def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary)
         StorageError: edges or names cannot be read.
     """
     path = topk.path.with_suffix(".tsv")
-    write_atomically(path, _pieces(topk, edges, vocabulary), advice=MAKE_ROOM)
+    write_atomically(path, _pieces(topk, edges, vocabulary, by_time), advice=MAKE_ROOM)
     return path
 
 
-def _pieces(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary) -> Iterator[str]:
-    yield "\t".join(TABLE_COLUMNS) + "\n"
+def _pieces(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, by_time: bool) -> Iterator[str]:
+    yield "\t".join(TIMED_COLUMNS if by_time else TABLE_COLUMNS) + "\n"
     (k,) = topk.layouts[f"{topk.sides[0].label}/entity"].row_shape or (1,)
     rows_at_a_time = max(1, _CELLS_AT_A_TIME // (k * len(topk.sides)))
     for start in range(0, topk.num_rows, rows_at_a_time):
-        yield "".join(_lines(topk, edges, vocabulary, start, min(start + rows_at_a_time, topk.num_rows)))
+        stop = min(start + rows_at_a_time, topk.num_rows)
+        yield "".join(_lines(topk, edges, vocabulary, by_time, start, stop))
 
 
-def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: int, stop: int) -> Iterator[str]:
+def _lines(
+    topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, by_time: bool, start: int, stop: int
+) -> Iterator[str]:
     """Yield the lines of rows start to stop, grouped by edge."""
     block = edges.read(start, stop)
     rel_E = block.rel.numpy()
+    assert not by_time or block.time is not None, "queries of unlike times differ, but their edges have none"
+    times = [f"\t{time}" for time in block.time.tolist()] if by_time and block.time is not None else [""] * len(rel_E)
     ends = {
         side: _ends(side, side.pick(block.lhs, block.rhs).numpy(), rel_E, edges.bucket, vocabulary) for side in ENDS
     }
@@ -77,7 +84,9 @@ def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: in
     best = {side: topk.read_side(side, start, stop) for side in topk.sides}
     candidates = {side: _candidate_labels(vocabulary, ends[side][0], best[side]) for side in topk.sides}
     for index, rel in enumerate(rel_E.tolist()):
-        edge = f"{labels[Side.LHS][index]}\t{escaped(vocabulary.relations[rel])}\t{labels[Side.RHS][index]}"
+        edge = (
+            f"{labels[Side.LHS][index]}\t{escaped(vocabulary.relations[rel])}\t{labels[Side.RHS][index]}{times[index]}"
+        )
         for side in topk.sides:
             found = best[side]
             true = ends[side][1][index], ends[side][2][index]

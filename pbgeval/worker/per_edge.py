@@ -100,7 +100,7 @@ class PerEdgeFiles:
             num_partitions,
         )
         for (path_index, bucket), file in files[context.team.rank_in_team :: context.team.size]:
-            write_topk_table(file, inputs.buckets[path_index][bucket], vocabulary)
+            write_topk_table(file, inputs.buckets[path_index][bucket], vocabulary, by_time=inputs.asks_by_time)
 
 
 def _has_own_names(inputs: Inputs) -> bool:

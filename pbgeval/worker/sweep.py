@@ -111,9 +111,8 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
         or bool(context.inputs.candidate_files),
         num_cells=edges.num_edges * edges.numbering.num_entities,
     )
-    by_time = context.inputs.takes_time or config.known_until is not None
     of_query_groups = [
-        group_queries(edges, query_group, sets, backend.queries_per_block, by_time=by_time)
+        group_queries(edges, query_group, sets, backend.queries_per_block, by_time=context.inputs.asks_by_time)
         for side in context.settings.ends
         for query_group in query_groups([relation.scorer for relation in context.settings.relations], side)
     ]

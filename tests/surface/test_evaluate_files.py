@@ -17,6 +17,7 @@ import torch
 from pbgeval import Report, edge_scorer, evaluate, evaluate_files, evaluate_triples
 from pbgeval import evaluation as driver
 from pbgeval.errors import ConfigError, EvalError, LaunchError, OutputError
+from pbgeval.results.saved_queries import SavedQueries
 from pbgeval.storage.topk import escaped, unescaped
 from tests.kit.commands import writes_nothing
 from tests.kit.refusals import faults_of
@@ -135,6 +136,65 @@ def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> 
     path.write_text(path.read_text().replace("\tplace\t", "\tplaces\t"))
     with pytest.raises(OutputError, match=r"topk_0_0\.tsv: expected saved lists, got: other columns; evaluate again"):
         report.top(head="entity 0", relation="relation 0")
+
+
+def by_time(lhs: torch.Tensor, rel: torch.Tensor, rhs: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    return ((lhs * 7 + rel * 3 + rhs * 5) * (time + 1)).remainder(11).float()
+
+
+TIMED = edge_scorer(by_time, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, takes_time=True)
+AT_TIMES = [(0, 0, 1, 0), (0, 0, 2, 13), (0, 0, 4, 1), (0, 0, 2, 1)]
+
+
+def test_queries_of_unlike_times_have_lists_and_ranks_of_their_own(folder: Path) -> None:
+    settings: dict[str, Any] = {"train": [[(0, 0, 7, 1)]], "labels": "names", "save_topk": 9, "save_ranks": True}
+    report = evaluate_triples(TIMED, AT_TIMES, output="done", **settings)
+
+    for time in (0, 1, 13):
+        found = report.top(head="entity 0", relation="relation 0", time=np.int64(time))
+        scores = {index: float(index * 5 * (time + 1) % 11) for index in range(NUM_ENTITIES)}
+        best = sorted(scores, key=lambda index: (-scores[index], index))
+        assert [(row["candidate"], row["score"]) for row in found] == [(f"entity {at}", scores[at]) for at in best]
+        answers = [tail for *_, tail, when in AT_TIMES if when == time]
+        assert {row["candidate"] for row in found if row["is_true"]} == {f"entity {answer}" for answer in answers}
+        assert repr(found).splitlines()[0].strip() == f"entity 0, relation 0, ? at time {time}"
+        others = [scores[index] for index in range(NUM_ENTITIES) if index not in (1, 2, 4, 7)]
+        for answer in answers:
+            better, tied = (sum(of(score, scores[answer]) for score in others) for of in (float.__gt__, float.__eq__))
+            assert f"entity {answer}, rank {1 + better + tied / 2:g} of 6" in repr(found)
+    of_one_time = report.top(tail="entity 1", relation="relation 0")
+    assert repr(of_one_time).splitlines()[0].strip() == "?, relation 0, entity 1 at time 0"
+    what = "head 'entity 0' and relation 'relation 0'"
+    for options, message in (
+        ({}, f"{what}: this query has 3 times, each with a list of its own; give time: 0, 1, 13"),
+        ({"time": 5}, f"no evaluated edge has {what} at time 5; times of this query: 0, 1, 13"),
+    ):
+        with pytest.raises(OutputError, match=re.escape(message)):
+            report.top(head="entity 0", relation="relation 0", **options)
+    asked = {
+        (query.head, query.tail, query.time, tuple(of.name for of in query.candidates if of.is_true))
+        for query in SavedQueries.read(report).lists(range(8))
+    }
+    assert asked == {
+        ("entity 0", f"entity {tail}", str(time), (end,))
+        for *_, tail, time in AT_TIMES
+        for end in ("entity 0", f"entity {tail}")
+    }
+
+
+def test_lists_are_of_a_time_where_known_answers_are(folder: Path) -> None:
+    settings: dict[str, Any] = {"train": [[(0, 0, 7, 1)]], "output": "done", "save_topk": 9, "save_ranks": True}
+    report = evaluate_triples(SCORER, AT_TIMES, **settings, known_until="query")
+    known = {
+        time: {row["candidate"] for row in report.top(head=0, relation=0, time=time) if row["known"] or row["is_true"]}
+        for time in (0, 1, 13)
+    }
+    later = {f"all:0:{tail}" for tail in (1, 2, 4, 7)}
+    assert known == {0: {"all:0:1"}, 1: later, 13: later}
+    report = evaluate_triples(SCORER, AT_TIMES, **settings, overwrite=True)
+    assert len(report.top(head=0, relation=0)) == 9
+    with pytest.raises(OutputError, match="the lists of this run are the same at all times; leave out time"):
+        report.top(head=0, relation=0, time=1)
 
 
 def test_labels_name_everything_at_every_door(folder: Path) -> None:

@@ -18,8 +18,9 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from pbgeval import Report, compare_runs
+from pbgeval import Report, compare_runs, edge_scorer, evaluate_triples
 from pbgeval.notation import Bucket
 from pbgeval.report import queries
 from pbgeval.report.paired_runs import Asked
@@ -132,6 +133,26 @@ def test_the_page_has_the_ranks_and_lists_of_the_files(root: Path) -> None:
     side, known, relation, _, _, _, listed = actual[0]
     top = report.top(relation=relation, **{"head" if side else "tail": known})
     assert [row["candidate"] for row in top] == [name for name, *_ in listed][:10]
+
+
+def test_queries_have_their_times_where_they_differ_by_them(tmp_path: Path) -> None:
+    def score(lhs: Tensor, rel: Tensor, rhs: Tensor, time: Tensor) -> Tensor:
+        return ((lhs + rhs) * time).remainder(3).float()
+
+    edges, folders = [(0, 0, 1, 4), (0, 0, 1, 2**53 + 1)], (tmp_path / "a", tmp_path / "b")
+    settings: dict[str, Any] = {"save_topk": 3, "save_ranks": True}
+    for folder, sign in zip(folders, (1, -1), strict=True):
+        model = edge_scorer(lambda *of, sign=sign: sign * score(*of), num_entities=4, num_relations=1, takes_time=True)
+        evaluate_triples(model, edges, output=folder, **settings)
+
+    content = content_of(QueryPage.of_run(Report.read(folders[0])).render())
+    assert sorted(zip(content["side"], content["time"], strict=True)) == [
+        (side, str(time)) for side in (0, 1) for *_, time in edges
+    ]
+    pair = QueryPage.of_two(*folders, Asked())
+    assert content_of(pair.render())["time"] == content["time"]
+    queries = {row[0] for row in pair.moved_table().rows}
+    assert {f"all:0:0, 0, ? at time {2**53 + 1}", "?, 0, all:0:1 at time 4"} <= queries
 
 
 def test_figures_of_relations_are_those_of_the_run(root: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval import Report, compare, compare_runs
+from pbgeval import Report, compare, compare_runs, edge_scorer, evaluate_triples
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import Curves, PassRow, read_curves
 from pbgeval.monitor.gap_test import BucketVisit
@@ -311,6 +311,25 @@ def test_a_large_table_shows_some_rows_finds_any_and_shows_all_when_asked(tmp_pa
     page.get_by_role("button", name="Show all 1,000 rows").click()
     assert (len(shown.column(RELATIONS, 0)), page.locator("svg .cell").count()) == (1_000, 35 * 35)
     assert shown.complaints == []
+
+
+def test_a_query_says_its_time(tmp_path: Path, show: Show) -> None:
+    model = edge_scorer(
+        lambda lhs, rel, rhs, time: (lhs + rhs * time).float(), num_entities=4, num_relations=1, takes_time=True
+    )
+    edges = [(0, 0, 1, 4), (0, 0, 1, 2**53 + 1)]
+    report = evaluate_triples(model, edges, output=tmp_path / "timed", save_topk=2, save_ranks=True)
+    path = tmp_path / "timed.html"
+    path.write_text(QueryPage.of_run(report).render(), encoding="utf-8")
+
+    shown = show(path)
+    wait_for_queries(shown)
+    shown.page.locator("#tree > details > summary").click()
+    shown.page.locator(".inside summary").first.wait_for()
+    asked = shown.page.locator(".inside summary .subject").all_text_contents()
+    assert sorted(asked) == sorted(
+        f"{query} at time {time}" for query in ("all:0:0, 0, ?", "?, 0, all:0:1") for *_, time in edges
+    )
 
 
 def test_the_keyboard_alone_goes_from_a_relation_to_the_candidates_of_a_query(

@@ -135,7 +135,8 @@
   function queryLine(query) {
     const relation = data.relations[data.relation[query]].name;
     const known = data.names[data.known[query]];
-    const asked = data.side[query] === 0 ? `?, ${relation}, ${known}` : `${known}, ${relation}, ?`;
+    const when = data.time[query] ? ` at time ${data.time[query]}` : "";
+    const asked = `${data.side[query] === 0 ? `?, ${relation}, ${known}` : `${known}, ${relation}, ?`}${when}`;
     const ranks = data.runs.map((_, run) => count(rank(run, query)));
     const parts = [
       make("span", { class: "subject" }, asked),
