@@ -63,6 +63,10 @@ def _names_edges(config: EvalConfig) -> bool:
     return any(names_file_of_edges(path) and not os.path.isdir(path) for path in paths)
 
 
+def _names_model(config: EvalConfig) -> bool:
+    return not config.checkpoint_path and config.dictionary_path == config.entity_path
+
+
 def _reads_urls(config: EvalConfig) -> bool:
     paths = (config.entity_path, config.checkpoint_path, *config.edge_paths, *config.filter_paths, *config.train_paths)
     return any(map(is_url, paths))
@@ -98,7 +102,7 @@ _LOCAL = "where no path is a URL"
 _WITHOUT_LOSS = "without compute_loss"
 
 NEEDS: tuple[Need, ...] = (
-    Need("dictionary_path", _names_edges, _UNNAMED, _WARNED),
+    Need("dictionary_path", lambda c: _names_edges(c) or _names_model(c), _UNNAMED, _WARNED),
     Need("edge_columns", _names_edges, _UNNAMED, _WARNED),
     Need("edge_delimiter", _names_edges, _UNNAMED, _WARNED),
     Need("edge_comment", _names_edges, _UNNAMED, _WARNED),

@@ -65,7 +65,7 @@ class ModelForm:
     @classmethod
     def from_model(cls, model: EmbeddingModel) -> ModelForm:
         """Describe a model of vectors."""
-        formula, folder = model.formula, Path(model.label)
+        formula = model.formula
         relations: Sequence[tuple[str, str, str]] = model.relation_types or [(ENTITY_TYPE,) * 3]
         if not formula.dynamic and not model.relation_types:
             names = model.relation_names() or [f"rel{index}" for index in range(model.num_relations)]
@@ -76,8 +76,13 @@ class ModelForm:
             model.dimension,
             model.dynamic,
             relations,
-            str(folder if folder.is_dir() else folder.parent),
+            str(folder_of_model(model.label)),
         )
+
+
+def folder_of_model(path: str) -> Path:
+    """Return the folder that a model is, or that its file is in."""
+    return Path(path) if os.path.isdir(path) else Path(path).parent
 
 
 # A model that is asked for scores by number: each entity is its number.
@@ -140,7 +145,8 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
         return config, faults
     entities = {name: config.entities.get(name, EntitySchema(num_partitions=1)) for name in names.values()}
     decided["entities"] = {name: attrs.evolve(entity, dimension=None) for name, entity in entities.items()}
-    return attrs.evolve(config, **decided, entity_path=config.entity_path or form.entity_path), faults
+    decided["entity_path"] = config.entity_path or config.dictionary_path or form.entity_path
+    return attrs.evolve(config, **decided), faults
 
 
 # Plain values -> `EvalConfig`, with all faults of type at once.

@@ -104,7 +104,7 @@ def unknown_key(key: object, known: Iterable[str]) -> str:
     if (meant := _OF_ARGUMENTS.get(str(key))) in names:
         return f"unknown key; did you mean {meant!r}?"
     if "entity_path" in names and key == "labels":
-        return "unknown key; tables find names in entity_path, files of edges by name in dictionary_path"
+        return "unknown key; names are found in dictionary_path, those in tables of a checkpoint in entity_path"
     if "entity_path" in names and key in _OF_RUNS:
         return f"unknown key; use --{key} (in Python: the argument {key})"
     if key == "all_negs" and "candidates" in names:  # a key of each relation
@@ -259,7 +259,8 @@ class EvalConfig:
         None,
         GRAPH,
         "Directory with entity names (entity_names_TYPE_PARTITION.json) and relation names "
-        "(dynamic_rel_names.json), or with files of labels. Required for text or Parquet edges. Unset: `entity_path`.",
+        "(dynamic_rel_names.json), or with files of labels. Required for text or Parquet edges. Unset: `entity_path`. "
+        "With `model`, tables, lists and restrictions have these names too, unless `entity_path` is set.",
     )
     edge_columns: str | None = key(
         None,

@@ -19,7 +19,7 @@ import numpy as np
 from attrs import Factory, field, frozen
 
 from pbgeval.config import EvalConfig, read_relation_groups
-from pbgeval.config.loading import IN_MEMORY
+from pbgeval.config.loading import IN_MEMORY, folder_of_model
 from pbgeval.errors import ConfigError, Faults, StorageError
 from pbgeval.models.labels import OF_RELATIONS, labels_beside, labels_by_type, labels_in_order, read_labels
 from pbgeval.models.model import EmbeddingModel
@@ -113,8 +113,8 @@ def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> Relation
         return RelationNames(num_relations, [relation.name for relation in config.relations])
     folder = Path(config.entity_path)
     names, labels = read_relation_names(folder), labels_beside(folder, OF_RELATIONS)
-    is_in_folder = not config.checkpoint_path and not os.path.isfile(config.model or "")  # a model of tables
-    if names is None and is_in_folder and labels is not None:
+    is_beside_file = os.path.isfile(config.model or "") and folder == folder_of_model(config.model or "")
+    if names is None and not config.checkpoint_path and not is_beside_file and labels is not None:
         names = read_labels(labels, num_relations)
     if names is not None and len(names) != num_relations:
         raise StorageError(
@@ -144,7 +144,7 @@ def names_of_type(
     folder = Path(config.entity_path)
     vectors = model if isinstance(model, EmbeddingModel) else None
     own = None if vectors is None else vectors.entity_names(entity_type)
-    if model is None or (vectors is not None and folder in (Path(vectors.label), Path(vectors.label).parent)):
+    if model is None or (vectors is not None and folder == folder_of_model(vectors.label)):
         return own
     if entity_names_path(folder, entity_type, 0).exists():
         return None

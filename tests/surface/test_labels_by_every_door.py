@@ -11,6 +11,7 @@ import numpy as np
 import pandas
 import pytest
 
+from pbgeval import Report
 from pbgeval.integrations.openbiolink import _numbered_by_file
 from pbgeval.models.topk import read_topk
 from tests.kit.commands import Done, run_main
@@ -128,6 +129,28 @@ FAULTS = {
     "quotation marks": ("entities.tsv", 'id\tlabel\n0\ta\n1\t"b\n2\tc\n', ":3: expected CSV, in which a label"),
     "no UTF-8": ("entities.tsv", b"0\ta\n1\t\xff\n2\tc\n", ":2: expected UTF-8 text, found byte 0xff"),
 }
+
+
+@pytest.mark.parametrize("edges", ["edges.tsv", "edges.npy"])
+def test_names_of_dictionary_path_are_those_of_tables_lists_and_restrictions(edges: str, tmp_path: Path) -> None:
+    doors = Doors(tmp_path, ("entities.tsv", "relations.tsv"), len(NAMES))
+    alone(tmp_path / "entities.tsv", NAMES)
+    alone(tmp_path / "relations.tsv", RELATIONS)
+    ids = [(0, 0, 1), (3, 1, 4), (5, 1, 2)]
+    write_tsv(tmp_path / "edges.tsv", [(NAMES[head], RELATIONS[rel], NAMES[tail]) for head, rel, tail in ids])
+    np.save(tmp_path / "edges.npy", np.array(ids))
+    settings = {"dictionary_path": ".", "edge_paths": [edges], "save_topk": 2}
+
+    done = doors.run("named", {**settings, "breakdowns": ["relation"], "restrict_relations": [RELATIONS[1]]})
+
+    assert done.status == 0, done.err
+    report = Report.read(tmp_path / "named")
+    assert "no effect" not in done.err
+    assert [row["relation"] for row in report.table("relations")] == [RELATIONS[1]]
+    listed = {row["candidate"] for row in report.top(head=NAMES[3], relation=RELATIONS[1])}
+    assert len(listed) == 2
+    assert listed < {*NAMES}
+    assert doors.run("wrong", {**settings, "restrict_relations": ["t"]}).status == 1
 
 
 @pytest.mark.parametrize("kind", FAULTS)

@@ -120,7 +120,10 @@ def test_paths_of_overrides_start_in_the_working_directory(
 FAULTS = [
     (["num_batch_neg=3"], ["unknown key; did you mean 'num_batch_negs'?"]),
     (["nothing"], ["expected KEY=VALUE, for example -p candidates=all"]),
-    (["labels=names"], ["unknown key; tables find names in entity_path, files of edges by name in dictionary_path"]),
+    (
+        ["labels=names"],
+        ["unknown key; names are found in dictionary_path, those in tables of a checkpoint in entity_path"],
+    ),
     (["device=cuda"], ["unknown key; use --device (in Python: the argument device)"]),
     (["overwrite=True"], ["unknown key; use --overwrite (in Python: the argument overwrite)"]),
     (["output=results/x"], ["unknown key; use --output (in Python: the argument output)"]),
