@@ -336,7 +336,7 @@ class Report(Result):
         from pbgeval.results.saved_lists import saved_list  # here: it imports torch, which pages do not need
 
         if (head is None) == (tail is None):
-            raise ValueError("give the known entity: head or tail")
+            raise ValueError("give the known entity: head or tail" if head is None else "give head or tail, not both")
         if self.path is None:
             raise OutputError("this report has no folder, so no saved lists; evaluate with save_topk=10 and output=...")
         known = _named("head", head) if tail is None else _named("tail", tail)

@@ -118,6 +118,8 @@ def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> 
         assert len(report.top(tail="entity 8", relation="relation 1", k=20)) == 5
     with pytest.raises(ValueError, match="give the known entity: head or tail"):
         report.top(relation="relation 0")
+    with pytest.raises(ValueError, match="give head or tail, not both"):
+        report.top(head="entity 0", tail="entity 1", relation="relation 0")
     for query, message in (
         ({"head": "entity 0", "relation": "relation 1"}, "no evaluated edge has head 'entity 0' and relation "),
         (
