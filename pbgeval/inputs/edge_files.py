@@ -127,10 +127,12 @@ def _plan(
         config.edge_comment,
         "edge_columns",
     )
-    if any("time" not in forms.of(path).columns and needs_time(config, str(path)) for path in paths):
+    timeless = [str(of) for of in paths if "time" not in forms.of(of).columns and needs_time(config, str(of))]
+    if timeless:
         key = next((of for of in ("time_window", "known_until") if getattr(config, of) is not None), "breakdowns: time")
         raise ConfigError(
-            f"edge_columns: no column s (time), which {key} needs; add it, as in 'hrts', or as a fifth name"
+            f"{listed(timeless)}: no column s (time), which {key} needs; add it to edge_columns, as in 'hrts', or as a "
+            "fifth name"
         )
     without = {str(path) for path in paths}
     # Candidates are of edges.
