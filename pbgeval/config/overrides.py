@@ -43,11 +43,11 @@ def apply_override(raw: dict[Any, Any], text: str, *, adds_types: bool = False) 
         raise ConfigError("expected KEY=VALUE, for example -p candidates=all")
     path, type_ = _resolve(key.strip())
     owner: Any = raw
-    if type_ is object and len(path) > 1:
-        raw.setdefault(path[0], {})
     if adds_types and path[0] == "entities":
         raw["entities"] = {path[1]: {"num_partitions": 1}} | (raw.get("entities") or {})
     for depth, part in enumerate(path[:-1]):
+        if type_ is object and isinstance(owner, dict):
+            owner.setdefault(part, {})
         owner = _step(owner, part, path[: depth + 1])
     if isinstance(owner, list):
         _step(owner, path[-1], path)
@@ -74,8 +74,8 @@ def _resolve(key: str) -> tuple[KeyPath, object]:
         if rest[-1] not in keys_of(element):
             raise ConfigError(unknown_key(rest[-1], keys_of(element)))
         return (head, *owner, rest[-1]), types_of(element)[rest[-1]]
-    if element is object and rest:
-        return (head, ".".join(rest)), element
+    if element is object and rest:  # the name of an entity type may have dots
+        return (head, *filter(None, (rest[0], ".".join(rest[1:])))), element
     if element is not None and len(rest) == 1:
         return (head, _index(rest[0])), element
     if rest:

@@ -6,10 +6,12 @@ import builtins
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pbgeval.config import EvalConfig, load_config
+from pbgeval.config.overrides import apply_override
 from pbgeval.errors import ConfigError
 from pbgeval.scoring.comparators import COMPARATORS
 
@@ -102,6 +104,18 @@ def test_dots_lead_into_entities_and_relations(load: Load) -> None:
         ("diagonal", False, 2.0),
         ("none", True, 1.0),
     ]
+
+
+def test_dots_lead_into_options_of_a_model() -> None:
+    raw: dict[str, Any] = {"model_options": {"model": "complex"}}
+
+    for text in ("entity_labels.person=p.tsv", "entity_labels.a.b=c.tsv"):
+        apply_override(raw, f"model_options.{text}")
+
+    labels = {"person": "p.tsv", "a.b": "c.tsv"}
+    assert raw == {"model_options": {"model": "complex", "entity_labels": labels}}
+    with pytest.raises(ConfigError, match="cannot set a key of 'complex'"):
+        apply_override(raw, "model_options.model.x=1")
 
 
 def test_paths_of_overrides_start_in_the_working_directory(
