@@ -48,7 +48,7 @@ def _bucket_visits(visits: Iterable[VisitRecord], metric: str) -> dict[Bucket, B
     """Return a metric of held-out edges before and after the visits of a pass, where it was measured."""
     measured = {}
     for visit in visits:
-        if visit.before is None or visit.after is None:
+        if visit.before is None or visit.after is None or visit.diverged:
             continue
         before, after = visit.before.metrics.get(metric), visit.after.metrics.get(metric)
         if visit.details is not None and metric in PBG_NAMES:  # PBG's names stand for pessimistic ranks
@@ -131,6 +131,7 @@ class PassRow:
     fell_from: int | None = None  # epoch
     tolerance: float = TOLERANCE  # share of a metric below which a change is no cause for alarm
     edges: frozenset[tuple[Bucket, int]] = frozenset()  # by bucket, what tells them from others (`VisitRecord.edges`)
+    diverged_in: Bucket | None = None  # the first of `num_diverged`
 
     @property
     def compared(self) -> Compared:
@@ -358,6 +359,12 @@ def pbg_name(metric: str) -> str | None:
     return {**{key: name for name, key in PBG_NAMES.items()}, "auc": "auc", "loss": "loss"}.get(split(metric).metric)
 
 
+def divergence_told(row: PassRow) -> str:
+    """Return where a pass found that the model had diverged."""
+    assert row.diverged_in is not None, "a visit of it has diverged"
+    return f"the model diverged in {row.key}, bucket {tuple(row.diverged_in)}: scores are NaN or infinite"
+
+
 def both_names(metric: str) -> str:
     """Return PBG's name with ours where it does not tell it by itself: `r10 (hits@10)`."""
     return f"{metric} ({TRAINING_METRICS[metric]})" if TRAINING_METRICS[metric].startswith("hits") else metric
@@ -372,7 +379,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
         metric: one of `TRAINING_METRICS`.
 
     Raises:
-        DataError: no record has held-out edges with this metric.
+        DataError: no record has held-out edges with this metric, as the model diverged perhaps.
     """
     records = {of_pass.key: of_pass for of_pass in history.passes}
     rows: list[PassRow] = []
@@ -384,6 +391,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
             verdict=verdicts.get(key, "needs_3_visits")
         )
         headline = _headline(details)
+        diverged_in = [visit.bucket for visit in visits if visit.diverged]
         rows.append(
             PassRow(
                 key,
@@ -392,7 +400,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 _of_both(details.training or {}, metric, headline),
                 _of_both({name: of.standard_error for name, of in details.gap.items()}, metric, headline),
                 details.verdict,
-                sum(visit.details is not None and visit.details.diverged for visit in visits),
+                len(diverged_in),
                 _of_both({name: of.standard_error for name, of in details.generalization.items()}, metric, headline),
                 RankedLists.of_visits(visits),
                 is_finished=record is not None or not (records or any(visit.details for visit in visits)),
@@ -402,6 +410,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 else Change(details.fall.value, details.fall.standard_error, details.fall_clusters - 1),
                 fell_from=details.best_pass,
                 tolerance=details.tolerance,
+                diverged_in=next(iter(diverged_in), None),
             )
         )
         for bucket, visit in of_buckets.items():
@@ -409,8 +418,19 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 teeth.setdefault((key.edge_path, key.edge_chunk, *bucket), {})[number] = visit
     if not teeth:
         found = sorted(
-            {name for of in history.visits if of.after for name in of.after.metrics if name in TRAINING_METRICS}
+            {
+                name
+                for of in history.visits
+                if of.after and not of.diverged
+                for name in of.after.metrics
+                if name in TRAINING_METRICS
+            }
         )
+        diverged = next((row for row in rows if row.num_diverged), None)
+        if diverged is not None and not found:
+            raise DataError(
+                f"{divergence_told(diverged)}, so there are no figures; train again with a lower learning rate"
+            )
         names = ", ".join(map(both_names, found)) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{both_names(metric)}', found {names}")
     return Curves(metric, tuple(rows), teeth)

@@ -48,6 +48,7 @@ PBG_NAMES = {
 }
 
 Values = Mapping[str, float | int | None]
+_MANY_PAIRS = 20  # of which chance lets no more than one run in a million lose all
 
 
 @frozen
@@ -66,6 +67,10 @@ class PassKey:
     edge_path: int = 0
     edge_chunk: int = 0
 
+    def __str__(self) -> str:
+        chunk = f", path {self.edge_path}, chunk {self.edge_chunk}" * bool(self.edge_path or self.edge_chunk)
+        return f"epoch {self.epoch}{chunk}"
+
 
 @frozen
 class PbgFigures:
@@ -73,6 +78,16 @@ class PbgFigures:
 
     count: int  # edges
     metrics: Values = field(factory=dict)
+
+    @property
+    def shows_nan(self) -> bool:
+        """Whether scores were NaN: a figure is, or all edges rank first (no candidate compares as better) at AUC 0.
+
+        Half of PBG's random pairs, one per edge, are right if all edges truly rank first: AUC 0 has probability
+        2^-count at most.
+        """
+        ranks_all_first = self.metrics.get("mrr") == 1 and self.metrics.get("auc") == 0 and self.count >= _MANY_PAIRS
+        return ranks_all_first or any(isinstance(of, float) and math.isnan(of) for of in self.metrics.values())
 
 
 @frozen
@@ -143,6 +158,13 @@ class VisitRecord:
     before: PbgFigures | None  # None: nothing is held out
     after: PbgFigures | None
     details: VisitDetails | None = None  # None: written by PBG
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the model could not be ranked, before or after; PBG ranks NaN as if it were the best score."""
+        if self.details is not None:
+            return self.details.diverged
+        return any(of is not None and of.shows_nan for of in (self.stats, self.before, self.after))
 
     @property
     def edges(self) -> int | None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import get_args
@@ -149,6 +149,74 @@ def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
     [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2), diverged), ()), {}, "mrr").passes
 
     assert (row.num_diverged, row.after, row.gap) == (1, pytest.approx(0.2), pytest.approx(0.1))
+
+
+# What PyTorch-BigGraph 1.0.0 writes of NaN scores
+ALL_FIRST = {"pos_rank": 1.0, "mrr": 1.0, "r1": 1.0, "r10": 1.0, "r50": 1.0, "auc": 0.0}
+SOUND = {"pos_rank": 9.5, "mrr": 0.25, "auc": 0.875, "loss": 2.0}
+
+
+def pbg_visit(
+    key: PassKey,
+    lhs: int,
+    after: Mapping[str, float] = SOUND,
+    *,
+    before: Mapping[str, float] = SOUND,
+    training: float = 2.0,
+    count: int = 501,
+) -> VisitRecord:
+    figures = [PbgFigures(count, of) for of in ({"loss": training}, before, after)]
+    return VisitRecord(key, Bucket(lhs, 0), 0, *figures)
+
+
+@pytest.mark.parametrize(
+    ("visit", "diverged"),
+    [
+        (pbg_visit(FIRST, 0), False),
+        (pbg_visit(FIRST, 0, ALL_FIRST), True),
+        (pbg_visit(FIRST, 0, before=ALL_FIRST), True),
+        (pbg_visit(FIRST, 0, SOUND | {"mrr": math.nan}), True),
+        (pbg_visit(FIRST, 0, SOUND | {"loss": math.nan}), True),
+        (pbg_visit(FIRST, 0, training=math.nan), True),
+        (pbg_visit(FIRST, 0, ALL_FIRST | {"auc": 1.0}), False),
+        (pbg_visit(FIRST, 0, ALL_FIRST | {"auc": 0.002}), False),
+        (pbg_visit(FIRST, 0, ALL_FIRST | {"mrr": 0.999}), False),
+        (pbg_visit(FIRST, 0, {"mrr": 1.0}), False),
+        (pbg_visit(FIRST, 0, ALL_FIRST, count=2), False),
+    ],
+    ids=[
+        "sound", "all first", "all first before", "MRR NaN", "loss NaN", "loss of training NaN", "perfect",
+        "one pair of 501 is right", "one edge is not first", "no AUC", "two edges, by chance",
+    ],
+)  # fmt: skip
+def test_records_of_pytorch_biggraph_show_nan_scores(visit: VisitRecord, diverged: bool) -> None:
+    assert visit.diverged == diverged
+
+
+@pytest.mark.parametrize("metric", ["mrr", "pos_rank", "auc", "loss"])
+def test_an_epoch_in_which_pytorch_biggraph_diverged_is_never_kept(metric: str) -> None:
+    visits = (
+        pbg_visit(FIRST, 0),
+        pbg_visit(FIRST, 1),
+        pbg_visit(SECOND, 0),
+        pbg_visit(SECOND, 1, ALL_FIRST | {"loss": math.nan}, training=math.nan),
+    )
+    curves = curves_of(History(visits, ()), {}, metric)
+
+    assert [row.num_diverged for row in curves.passes] == [0, 1]
+    assert (curves.last, curves.best) == (curves.passes[1], curves.passes[0])
+    assert curves.last.after == SOUND[metric]
+    assert [[*of] for of in curves.teeth.values()] == [[0, 1], [0]]
+
+
+def test_a_model_that_diverged_at_once_is_told_of_in_place_of_missing_figures() -> None:
+    visits = tuple(pbg_visit(key, 1, ALL_FIRST, before=ALL_FIRST) for key in (FIRST, SECOND))
+    ours = VisitRecord(PassKey(0, 1, 2), Bucket(1, 0), 0, None, None, None, VisitDetails(diverged=True))
+
+    told = r"the model diverged in epoch 0{}, bucket \(1, 0\): scores are NaN or infinite, so there are no figures"
+    for history, chunk in ((History(visits, ()), ""), (History((ours,), ()), ", path 1, chunk 2")):
+        with pytest.raises(DataError, match="^" + told.format(chunk)):
+            curves_of(history, {}, "mrr")
 
 
 def curves_with(after_PB: np.ndarray, training: Sequence[float], error: float, metric: str = "mrr") -> Curves:
