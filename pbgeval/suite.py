@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,18 @@ from attrs import field, frozen
 
 from pbgeval.config import EvalConfig
 from pbgeval.config.data_files import read_yaml
-from pbgeval.config.loading import code_of_file, config_of_keys
+from pbgeval.config.loading import code_of_file, config_of_keys, typed_config
 from pbgeval.errors import OVERWRITE, ConfigError, EvalError, Faults, OutputError
 from pbgeval.evaluation import evaluate, evaluate_triples
 from pbgeval.importing.edge_names import edge_names
+from pbgeval.metrics.names import PRESETS, UnknownMetricError, key_of_name
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.rendering import require_jinja2
 from pbgeval.report.report import Report
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 from pbgeval.results.result import METRICS
+from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
 from pbgeval.storage.edge_columns import EdgeForms
 from pbgeval.storage.text import fingerprint, joint_fingerprint, listed, read_bytes
 from pbgeval.storage.writing import write_atomically
@@ -189,10 +191,11 @@ class Suite:
             settings = {}
         if not isinstance(metrics, list) or not all(isinstance(name, str) for name in metrics):
             faults.append(f"{path}: metrics: expected a list of names, such as [mrr, hits@10]")
-        config = EvalConfig()
+            metrics = []
         with faults.noted():
-            config = config_of_keys(settings)
+            faults += (f"{path}: metrics: {fault}" for fault in wrong_names(metrics, typed_config(settings)))
         faults.raise_any(ConfigError)
+        config = typed_config(settings)
         forms = EdgeForms.parse(
             config.edge_columns.split(";") if config.edge_columns else [],
             [file.name for files in graphs.values() for paths in files.values() for file in paths],
@@ -301,6 +304,24 @@ class Suite:
         write_atomically(folder / "dynamic_rel_names.json", json.dumps(graph.relations))
         write_atomically(folder / "entity_names_all_0.json", json.dumps(graph.entities))
         return folder
+
+
+def wrong_names(metrics: Iterable[str], config: EvalConfig) -> Iterator[str]:
+    """Yield why evaluations would not have some metrics."""
+    if config.rank_type not in (None, *RANK_TYPE_SYNONYMS) or config.preset not in (None, *PRESETS):
+        return  # the first evaluation refuses it
+    sides, cutoffs = [*(side.label for side in config.sides), "both"], sorted({*config.hits_at})
+    for name in metrics:
+        try:
+            key = key_of_name(name, config.headline, sides, cutoffs, with_loss=config.compute_loss)
+        except UnknownMetricError as error:
+            yield str(error)
+        else:
+            if not config.selection.has(key):
+                chosen = f"preset: {config.preset} leaves out {name!r};"
+                if config.preset is None:
+                    chosen = f"metrics: {listed(config.metrics)} leaves out {name!r}; add it there, or"
+                yield f"settings: {chosen} name other columns here (default: {', '.join(DEFAULT_METRICS)})"
 
 
 def _read_document(path: Path) -> dict[Any, Any]:

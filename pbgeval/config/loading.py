@@ -452,6 +452,18 @@ def config_of_keys(settings: Mapping[str, Any], arguments: Iterable[str] = ()) -
     return EvalConfig(**settings)
 
 
+def typed_config(settings: Mapping[str, Any]) -> EvalConfig:
+    """Make a config of some keys, as `config_of_keys` does, and check the types of their values.
+
+    Raises:
+        ConfigError: unknown keys, or values of other types, a line each.
+    """
+    structurer = _Structurer()
+    config = structurer.config(plain(config_of_keys(settings)))
+    Faults(str(fault) for fault in structurer.faults if fault.path[0] in settings).raise_any(ConfigError)
+    return config
+
+
 def check_config(
     config: EvalConfig, form: ModelForm | None = None, edges: Mapping[str, Iterable[str]] | None = None
 ) -> EvalConfig:

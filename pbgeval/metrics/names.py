@@ -117,7 +117,8 @@ def resolve(name: str, headline: str, keys: Collection[str]) -> str:
     if parsed.metric == "loss":
         advice = "; set compute_loss = True"
     if cutoff and not any(key.endswith(f"_at_{cutoff[1]}") for key in keys):
-        advice = f"; add {cutoff[1]} to hits_at{advice}"
+        has_hits = any(_CUTOFF.fullmatch(key.rpartition(".")[2]) for key in keys)
+        advice = f"; add {cutoff[1]} to hits_at{advice if has_hits else f', or {name} to metrics'}"
     if at and word in OF_LISTS:
         advice += f"; with topk_metrics = True, report.topk['{word}@{k}'] has that of the first k candidates"
     raise UnknownMetricError(f"no metric '{name}' here{advice}")
@@ -320,10 +321,21 @@ class Selection:
 
 
 def check_name(name: str, sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) -> None:
-    """Refuse a name that is no family and no metric of a report.
+    """Refuse a name that is no family and no metric of a report; see `key_of_name`.
+
+    Raises:
+        UnknownMetricError: says what is expected instead, and the nearest names.
+    """
+    if name not in METRIC_GROUPS:
+        key_of_name(name, RankType.REALISTIC.value, sides, cutoffs, with_loss=with_loss)
+
+
+def key_of_name(name: str, headline: str, sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) -> str:
+    """Return the key that a name means in a report, if that metric is chosen.
 
     Args:
         name: as a user writes it.
+        headline: the rank type that a name without one means.
         sides: those that the report has.
         cutoffs: of its hits.
         with_loss: whether the loss is computed.
@@ -331,14 +343,12 @@ def check_name(name: str, sides: Collection[str], cutoffs: Collection[int], *, w
     Raises:
         UnknownMetricError: says what is expected instead, and the nearest names.
     """
-    if name in METRIC_GROUPS:
-        return
     parts = split(name)
     if parts.side and parts.side not in sides:
         raise UnknownMetricError(f"'{name}': expected side {' or '.join(sorted(sides))}, as others are disabled")
     alone = Selection.from_names([name])
     if alone.optional_metrics or alone.pooled_cutoffs:
-        return
+        return parse(name, headline).key
     rank_types = (*(rank_type.value for rank_type in RankType), EXPECTED)
     metrics = [
         *(
@@ -353,7 +363,7 @@ def check_name(name: str, sides: Collection[str], cutoffs: Collection[int], *, w
         *(f"{side}.{metric}" for side in sides for metric in metrics),
         *(["both.loss"] if with_loss else []),
     ]
-    resolve(name, parts.rank_type or RankType.REALISTIC.value, keys)
+    return resolve(name, headline, keys)
 
 
 ALL_BY_DEFAULT = Selection.from_names(DEFAULT)

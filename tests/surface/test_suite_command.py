@@ -325,10 +325,51 @@ def test_a_missing_package_is_named_before_anything_is_evaluated(
         Suite.read(finished / "many.yaml")
 
 
-def test_an_unknown_metric_is_found_after_the_first_evaluation(finished: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(finished, tmp_path / "metrics")
-    text = (folder / "many.yaml").read_text(encoding="utf-8")
-    (folder / "many.yaml").write_text(text.replace("hits@3", "hits@4"), encoding="utf-8")
+SMALL = "graphs: {g: {test: edges.tsv}}\nmodels: {m: model}\n"
 
-    with pytest.raises(EvalError, match=r"one, distance: metrics: .*hits@4"):
-        Suite.read(folder / "many.yaml").run()
+
+@pytest.mark.parametrize(
+    ("keys", "faults"),
+    [
+        (
+            "settings: {hits_at: [1]}\nmetrics: [mrr, hits@4, typo@7]\n",
+            ["metrics: no metric 'hits@4' here; add 4 to hits_at", "metrics: no metric 'typo@7' here"],
+        ),
+        (
+            "metrics: [relation.mrr, rank]\n",
+            ["metrics: 'relation.mrr': expected side ", "metrics: no metric 'rank' here; nearest"],
+        ),
+        (
+            "settings: {metrics: [mrr]}\n",
+            [
+                "metrics: settings: metrics: mrr leaves out 'hits@10'; add it there, or name other columns here "
+                "(default: mrr, hits@10)"
+            ],
+        ),
+        (
+            "settings: {preset: dglke}\nmetrics: [mrr, hits@10, pooled_hits@20]\n",
+            ["metrics: settings: preset: dglke leaves out 'pooled_hits@20'; name other columns"],
+        ),
+        ("settings: {hits_at: 10, seed: x}\n", ["seed: expected an int, got 'x'", "hits_at: expected a list, got 10"]),
+    ],
+)
+def test_metrics_that_no_evaluation_has_are_refused_before_the_first(
+    keys: str, faults: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "edges.tsv").write_text("a\tr\tb\n", encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "many.yaml").write_text(SMALL + keys, encoding="utf-8")
+
+    with pytest.raises(ConfigError) as raised:
+        Suite.read(tmp_path / "many.yaml")
+    found = [fault.removeprefix(f"{tmp_path / 'many.yaml'}: ") for fault in raised.value.faults]
+    assert [of.startswith(start) for of, start in zip(found, faults, strict=True)] == [True] * len(faults), found
+
+
+def test_settings_that_an_evaluation_refuses_are_left_to_it(tmp_path: Path) -> None:
+    (tmp_path / "edges.tsv").write_text("a\tr\tb\n", encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "many.yaml").write_text(f"{SMALL}settings: {{rank_type: middle, preset: none}}\n", encoding="utf-8")
+
+    with pytest.raises(EvalError, match="g, m: rank_type: expected one of"):
+        Suite.read(tmp_path / "many.yaml").run()

@@ -48,6 +48,13 @@ def test_a_key_is_its_own_name_and_a_bare_name_has_the_rank_type_of_the_headline
     assert resolve("mrr", "pessimistic", KEYS) == "both.pessimistic.mean_reciprocal_rank"
 
 
+def test_hits_of_a_report_without_any_may_be_left_out_by_either_setting():
+    with pytest.raises(
+        UnknownMetricError, match=r"^no metric 'hits@10' here; add 10 to hits_at, or hits@10 to metrics$"
+    ):
+        resolve("hits@10", "realistic", ["both.realistic.mean_reciprocal_rank"])
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -12,7 +12,9 @@ from attrs import evolve
 from torch import Tensor
 
 from pbgeval import Report, edge_scorer, evaluate_triples
+from pbgeval.config import EvalConfig
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow, unlike_told
+from pbgeval.suite import wrong_names
 
 NUM_ENTITIES = 9
 EDGES = np.random.default_rng(0).integers((NUM_ENTITIES, 2, NUM_ENTITIES), size=(20, 3))
@@ -141,3 +143,22 @@ def test_the_figures_and_the_best_model_are_those_of_the_time_aware_filter(in_ti
     page = found.page().render()
     assert told in page
     assert "average time-aware MRR" in page
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"hits_at": [2], "disable_rhs_negs": True},
+        {"metrics": ["rank", "mrr@3", "pooled_hits@7"]},
+        {"metrics": ["mrr", "tail.worst.hits@3", "expected.mrr"]},
+        {"preset": "dglke", "rank_type": "pessimistic"},
+    ],
+)
+def test_names_are_refused_before_a_run_where_its_result_lacks_them(settings: dict[str, Any]) -> None:
+    every = {"metrics": ["rank", "auc", "average_precision", "classification", "mrr@3", "mrr@10", "pooled_hits@7"]}
+    names = evaluated(**every).document["metrics"].keys()
+    found = evaluated(**settings).document["metrics"].keys()
+    assert list(wrong_names(found, EvalConfig(**settings))) == []
+    wrong = [name for name in names if list(wrong_names([name], EvalConfig(**settings)))]
+    assert wrong == [name for name in names if name not in found]
