@@ -196,13 +196,28 @@ class Suite:
             faults += (f"{path}: metrics: {fault}" for fault in wrong_names(metrics, typed_config(settings)))
         faults.raise_any(ConfigError)
         config = typed_config(settings)
+        edges = [file for files in graphs.values() for paths in files.values() for file in paths]
         forms = EdgeForms.parse(
             config.edge_columns.split(";") if config.edge_columns else [],
-            [file.name for files in graphs.values() for paths in files.values() for file in paths],
+            [file.name for file in edges],
             config.edge_delimiter,
             config.edge_comment,
             "edge_columns",
         )
+        with_times = {
+            "edge_columns": any("time" in forms.of(file).columns for file in edges),
+            "time_window": config.time_window is not None,
+            "known_until": config.known_until is not None,
+            "breakdowns": "time" in config.breakdowns,
+        }
+        if given := [key for key, has_times in with_times.items() if has_times]:
+            faults += [
+                f"{path}: models: {name}: a function in a suite gets no times, but settings ask for them "
+                f"({listed(given)}); evaluate it with evaluate_triples in Python, or remove it here"
+                for name, source in models.items()
+                if source.function
+            ]
+        faults.raise_any(ConfigError)
         folder = output or path.parent / str(document.get("output") or Path("results", path.stem))
         return cls(path, folder, settings, tuple(metrics), graphs, models, forms)
 

@@ -366,6 +366,33 @@ def test_metrics_that_no_evaluation_has_are_refused_before_the_first(
     assert [of.startswith(start) for of, start in zip(found, faults, strict=True)] == [True] * len(faults), found
 
 
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        ("edge_columns: hrts", "edge_columns"),
+        ("edge_columns: 'hrt;edges.tsv=hrts', time_window: 0", "edge_columns, time_window"),
+        ("known_until: query, breakdowns: [time]", "known_until, breakdowns"),
+    ],
+)
+def test_a_function_gets_no_times_and_the_file_is_refused(settings: str, given: str, tmp_path: Path) -> None:
+    (tmp_path / "edges.tsv").write_text("a\tr\tb\t7\n", encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "models.py").write_text(SUITE_MODELS, encoding="utf-8")
+    file = tmp_path / "many.yaml"
+    file.write_text(f"{SMALL}settings: {{{settings}}}\n", encoding="utf-8")
+    assert Suite.read(file).models.keys() == {"m"}, "a path may have times"
+
+    functions = "models: {m: model, f: 'models.py:degree', g: 'models.py:distance'}"
+    file.write_text(f"graphs: {{g: {{test: edges.tsv}}}}\n{functions}\nsettings: {{{settings}}}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        Suite.read(file)
+    assert raised.value.faults == tuple(
+        f"{file}: models: {name}: a function in a suite gets no times, but settings ask for them ({given}); evaluate "
+        "it with evaluate_triples in Python, or remove it here"
+        for name in "fg"
+    )
+
+
 def test_settings_that_an_evaluation_refuses_are_left_to_it(tmp_path: Path) -> None:
     (tmp_path / "edges.tsv").write_text("a\tr\tb\n", encoding="utf-8")
     (tmp_path / "model").mkdir()
