@@ -33,6 +33,7 @@ from pbgeval.storage.checkpoint_files import (
     write_relations,
 )
 from pbgeval.storage.edge_columns import ColumnForm, EdgeForms
+from pbgeval.storage.edges import FORM
 from pbgeval.storage.left_out import UNKNOWN
 from pbgeval.storage.names_digests import NamesDigests
 from pbgeval.storage.npy_files import open_npy
@@ -114,20 +115,23 @@ ARRAYS = ".npy"
 
 
 def _array_blocks(model: EmbeddingModel, paths: Sequence[Path], form: ColumnForm) -> Iterator[np.ndarray]:
-    """Yield blocks of edges, int64 (n, 3): lhs, rel, rhs.
+    """Yield blocks of edges, int64 (n, 3): lhs, rel, rhs; or (n, 4): then the time.
 
     Raises:
         StorageError: a file cannot be read.
         DataError: it has another shape, or an id is out of range; names the edge.
     """
-    places = [form.order.index(letter) for letter in "hrt"]
+    places, num_columns = [form.order.index(letter) for letter in "hrt"], None
     entity, relation = ("entity", model.num_entities), ("relation", model.num_relations)
     for path in paths:
         array, _ = open_npy(path, "iu")
-        if array.ndim != 2 or array.shape[1] != 3:
-            raise DataError(f"{path}: expected integers of shape (edges, 3), got shape {array.shape}")
+        if array.ndim != 2 or array.shape[1] not in (3, 4):
+            raise DataError(f"{path}: expected {FORM}, got shape {array.shape}")
+        num_columns = num_columns or array.shape[1]
+        if array.shape[1] != num_columns:
+            raise DataError(f"{path}: expected {num_columns} columns as in {paths[0]}, got {array.shape[1]}")
         for start in range(0, array.shape[0], EDGES_AT_A_TIME):
-            block_n3 = array[start : start + EDGES_AT_A_TIME].astype(np.int64)[:, places]
+            block_n3 = array[start : start + EDGES_AT_A_TIME].astype(np.int64)[:, [*places, *range(3, num_columns)]]
             for column, (what, size) in enumerate((entity, relation, entity)):
                 wrong = (block_n3[:, column] < 0) | (block_n3[:, column] >= size)
                 if wrong.any():
@@ -136,6 +140,9 @@ def _array_blocks(model: EmbeddingModel, paths: Sequence[Path], form: ColumnForm
                         f"{path}: edge {start + at}: the id of the {what} is {int(block_n3[at, column])}, but the "
                         f"model has ids from 0 to {size - 1}; {form.reading}"
                     )
+            if (block_n3[:, 3:] < 0).any():
+                at = int(np.flatnonzero(block_n3[:, 3] < 0)[0])
+                raise DataError(f"{path}: edge {start + at}: the time is not an integer from 0 to 2^63 - 1")
             yield block_n3
 
 
@@ -148,13 +155,15 @@ def _import_arrays(
         EvalError: what is wrong with a file, or that something cannot be written.
     """
     borders = np.array([part_of(model.num_entities, index, num_partitions)[0] for index in range(num_partitions)])
-    sizes = np.zeros(num_partitions**2, np.int64)
+    sizes, names = np.zeros(num_partitions**2, np.int64), ["lhs", "rel", "rhs", "time"]
     for block_n3 in _array_blocks(model, paths, form):
+        names = names[: block_n3.shape[1]]
         sizes += np.bincount(_buckets(block_n3, borders), minlength=num_partitions**2)
     if not sizes.any():
         raise DataError(f"{listed(list(map(str, paths)))}: there are no edges in this file")
+    dtypes = dict.fromkeys(names, np.dtype(np.int64))
     files = {
-        code: create_bucket(target, Bucket(*divmod(code, num_partitions)), int(sizes[code]))
+        code: create_bucket(target, Bucket(*divmod(code, num_partitions)), int(sizes[code]), dtypes)
         for code in np.flatnonzero(sizes).tolist()
     }
     written = np.zeros_like(sizes)
@@ -163,8 +172,8 @@ def _import_arrays(
         for code in distinct(bucket_n).tolist():
             rows_n3 = block_n3[bucket_n == code]
             lhs, rhs = divmod(code, num_partitions)
-            columns = {"lhs": rows_n3[:, 0] - borders[lhs], "rel": rows_n3[:, 1], "rhs": rows_n3[:, 2] - borders[rhs]}
-            files[code].write(int(written[code]), columns)
+            first = np.array([borders[lhs], 0, borders[rhs], 0])[: len(names)]
+            files[code].write(int(written[code]), dict(zip(names, (rows_n3 - first).T, strict=True)))
             written[code] += len(rows_n3)
     for file in files.values():
         file.sync()

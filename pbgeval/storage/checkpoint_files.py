@@ -114,7 +114,7 @@ def create_bucket(
         edge_path: the folder of the buckets.
         bucket: which one.
         num_edges: rows of each column.
-        dtypes: of `lhs`, `rel` and `rhs`, and of `weight` where edges have one.
+        dtypes: of `lhs`, `rel` and `rhs`, and of `weight` and `time` where edges have them.
 
     Raises:
         OutputError: it cannot be written.

@@ -65,11 +65,11 @@ def _name(case: TinyCase, rel: int, side: str, part: int, row: int) -> str:
 
 
 def buckets_in(folder: Path) -> dict[tuple[int, int], list[tuple]]:
-    """Return rows (lhs, rel, rhs) or with weights, by bucket."""
+    """Return rows (lhs, rel, rhs) or with weights and times, by bucket."""
     found = {}
     for path in folder.glob("edges_*_*.h5"):
         with h5py.File(path) as file:
-            names = ["lhs", "rel", "rhs", *(["weight"] if "weight" in file else [])]
+            names = ["lhs", "rel", "rhs", *(name for name in ("weight", "time") if name in file)]
             _, lhs, rhs = path.stem.split("_")
             found[int(lhs), int(rhs)] = list(zip(*(file[name][:].tolist() for name in names), strict=True))
     return found

@@ -80,6 +80,26 @@ def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, t
         assert (of_parts, len(mean_ranks)) == (ranks_of_rows(tmp_path / "memory", test, [0]), 1)
 
 
+def test_edges_with_times_are_filtered_by_time_as_in_place(tmp_path: Path) -> None:
+    LibkgeCheckpoint(tmp_path / "x.pt", "complex")
+    source, paths = np.random.default_rng(5), {name: tmp_path / f"{name}.npy" for name in ("test", "train")}
+    for path, number in zip(paths.values(), (30, 300), strict=True):
+        np.save(path, source.integers(0, (3, 3, 37, 6), (number, 4)))
+    files = EdgeFiles({name: [path] for name, path in paths.items()})
+    import_model(open_model(tmp_path / "x.pt"), tmp_path / "converted", 3, files)
+
+    test, train = map(str, paths.values())
+    config = EvalConfig(
+        model=str(tmp_path / "x.pt"), edge_paths=[test], filter_paths=[train], candidates="all", time_window=1
+    )
+    in_place = evaluate(config, workers=1)
+    converted = evaluate(load_config(tmp_path / "converted" / "eval.py", ["time_window=1"]), workers=1)
+
+    for name in ("metrics", "time_filtered_metrics"):
+        assert converted.document[name] == in_place.document[name]
+    assert converted.time_filtered["mrr"] < converted["mrr"]
+
+
 def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path) -> None:
     LibkgeCheckpoint(tmp_path / "x.pt", "complex", reciprocal=True)
     write_labels(tmp_path / "entity_ids.del", [f"e{index}" for index in range(37)])
@@ -156,6 +176,11 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
             ["--edges", "test=far.txt", "--edges", "test=far.npy"],
             "--edges test: .npy and .del files have numbers of rows",
         ),
+        (
+            ["--edges", "test=far.npy", "--edges", "test=timed.npy"],
+            "timed.npy: expected 3 columns as in far.npy, got 4",
+        ),
+        (["--edges", "test=early.npy"], "early.npy: edge 1: the time is not an integer from 0 to 2^63 - 1"),
         (["--entities", "few"], "few: 1 label for 37 ids, and none for id 1"),
         (
             ["--edges", "test=far.txt", "--entities", "twice"],
@@ -181,7 +206,8 @@ def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, 
     for name, text in files.items():
         (tmp_path / f"{name}.txt").write_text(text)
     (tmp_path / "edges.json").write_text("{}")
-    np.save(tmp_path / "far.npy", np.zeros((1, 3), int))
+    for name, edges in (("far", [[0, 0, 0]]), ("timed", [[0, 0, 0, 3]]), ("early", [[0, 0, 0, 3], [0, 0, 0, -1]])):
+        np.save(tmp_path / f"{name}.npy", np.array(edges))
 
     command = ("import-model", "x.pt", "--quiet", "--output", "converted")
     assert run_main(*command, *arguments, cwd=tmp_path).fault.startswith(fault)
@@ -201,7 +227,7 @@ def test_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at_a_time", [1, 3, 1000])
 @pytest.mark.parametrize("num_partitions", [1, 2, 5])
-@pytest.mark.parametrize("suffix", [".npy", ".txt"])
+@pytest.mark.parametrize("suffix", [".npy", ".txt", "_with_time.npy"])
 def test_buckets_hold_the_edges_in_their_order_whatever_the_blocks(
     at_a_time: int, num_partitions: int, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,8 +237,10 @@ def test_buckets_hold_the_edges_in_their_order_whatever_the_blocks(
     halves = [some_edges(size, 3, 20, seed=seed) for seed in (3, 4)]
     paths = [tmp_path / f"{name}{suffix}" for name in ("first", "second")]
     for path, edges in zip(paths, halves, strict=True):
-        if suffix == ".npy":
-            np.save(path, np.array(edges, np.int32))
+        if suffix == "_with_time.npy":
+            edges[:] = [(*edge, 2**53 + 1 - at) for at, edge in enumerate(edges)]
+        if suffix != ".txt":
+            np.save(path, np.array(edges, np.int32 if suffix == ".npy" else np.int64))
         else:
             path.write_text("".join(f"{lhs}\t{rel}\t{rhs}\r\n" for lhs, rel, rhs in edges))
 
@@ -220,7 +248,7 @@ def test_buckets_hold_the_edges_in_their_order_whatever_the_blocks(
 
     starts = [size * part // num_partitions for part in range(num_partitions + 1)]
     expected = defaultdict(list)
-    for lhs, rel, rhs in [*halves[0], *halves[1]]:
+    for lhs, rel, rhs, *time in [*halves[0], *halves[1]]:
         left, right = (max(part for part in range(num_partitions) if starts[part] <= at) for at in (lhs, rhs))
-        expected[left, right].append((lhs - starts[left], rel, rhs - starts[right]))
+        expected[left, right].append((lhs - starts[left], rel, rhs - starts[right], *time))
     assert expected == buckets_in(tmp_path / "converted" / "test")
