@@ -69,7 +69,7 @@ def _of_both(values: Values, metric: str, headline: str, default: float | None =
     """Return the figure of both sides that PBG's name means."""
     name = f"{headline}.{PBG_NAMES[metric]}" if metric in PBG_NAMES else metric
     value = values.get(f"both.{name}", default)
-    return None if value is None else float(value)
+    return None if value is None or math.isnan(value) else float(value)  # NaN: the record was edited
 
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> the curves that `kgeval-dist monitor` draws.
@@ -123,7 +123,7 @@ class PassRow:
     training: float | None  # of as many training edges, after; our records alone have it
     gap_error: float | None  # standard error of after - before; None: not known
     verdict: Verdict  # about buckets: decision 0017's
-    num_diverged: int
+    diverged: tuple[Bucket, ...]  # where visits did
     generalization_error: float | None = None  # standard error of training - after
     lists: RankedLists | None = None  # None: records without them, as PBG's
     is_finished: bool = True  # False: a pass of our records that has not ended, or was interrupted
@@ -131,7 +131,6 @@ class PassRow:
     fell_from: int | None = None  # epoch
     tolerance: float = TOLERANCE  # share of a metric below which a change is no cause for alarm
     edges: frozenset[tuple[Bucket, int]] = frozenset()  # by bucket, what tells them from others (`VisitRecord.edges`)
-    diverged_in: Bucket | None = None  # the first of `num_diverged`
 
     @property
     def compared(self) -> Compared:
@@ -202,12 +201,24 @@ class Curves:
         return [
             row
             for row in self.passes
-            if row.compared == self.last.compared
-            and row.is_finished
-            and not row.num_diverged
-            and row.after is not None
-            and math.isfinite(row.after)
+            if row.compared == self.last.compared and row.is_finished and not row.diverged and row.after is not None
         ]
+
+    @property
+    def diverged(self) -> PassRow | None:
+        """The pass in which the model diverged, unless a whole pass since then has figures of all buckets."""
+        found = None
+        for row in reversed(self.passes):
+            if row.diverged:
+                found = row
+            elif row in self._comparable:
+                break
+        return found
+
+    @property
+    def recovered(self) -> list[PassRow]:
+        """The passes with a visit that diverged, where later ones are sound."""
+        return [] if self.diverged else [row for row in self.passes if row.diverged]
 
     @property
     def fall(self) -> float | None:
@@ -215,8 +226,6 @@ class Curves:
         best, last = self.best, self.last
         if best is None or best.after is None or last.after is None:
             return None
-        if not math.isfinite(last.after):
-            return math.inf
         return max(0.0, self._sign * (best.after - last.after))
 
     @property
@@ -229,7 +238,9 @@ class Curves:
 
     @property
     def is_bad(self) -> bool:
-        """Whether the model overfits to buckets or to training edges, or gets worse on training edges."""
+        """Whether the model diverged, overfits to buckets or to training edges, or gets worse on training edges."""
+        if self.diverged is not None:
+            return True
         overfits = self.last.verdict == "bucket_overfitting" or self.overfits or self.fits_training_edges_far_better
         return overfits or self.training_fell
 
@@ -243,6 +254,7 @@ class Curves:
             and not self.fits_training_edges_far_better
             and not self.is_chance
             and not self.training_fell
+            and not any(row.diverged for row in self.passes)
         )
 
     @property
@@ -361,8 +373,7 @@ def pbg_name(metric: str) -> str | None:
 
 def divergence_told(row: PassRow) -> str:
     """Return where a pass found that the model had diverged."""
-    assert row.diverged_in is not None, "a visit of it has diverged"
-    return f"the model diverged in {row.key}, bucket {tuple(row.diverged_in)}: scores are NaN or infinite"
+    return f"the model diverged in epoch {row.key}, bucket {tuple(row.diverged[0])}: scores are NaN or infinite"
 
 
 def both_names(metric: str) -> str:
@@ -391,7 +402,6 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
             verdict=verdicts.get(key, "needs_3_visits")
         )
         headline = _headline(details)
-        diverged_in = [visit.bucket for visit in visits if visit.diverged]
         rows.append(
             PassRow(
                 key,
@@ -400,7 +410,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 _of_both(details.training or {}, metric, headline),
                 _of_both({name: of.standard_error for name, of in details.gap.items()}, metric, headline),
                 details.verdict,
-                len(diverged_in),
+                tuple(visit.bucket for visit in visits if visit.diverged),
                 _of_both({name: of.standard_error for name, of in details.generalization.items()}, metric, headline),
                 RankedLists.of_visits(visits),
                 is_finished=record is not None or not (records or any(visit.details for visit in visits)),
@@ -410,7 +420,6 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 else Change(details.fall.value, details.fall.standard_error, details.fall_clusters - 1),
                 fell_from=details.best_pass,
                 tolerance=details.tolerance,
-                diverged_in=next(iter(diverged_in), None),
             )
         )
         for bucket, visit in of_buckets.items():
@@ -426,7 +435,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 if name in TRAINING_METRICS
             }
         )
-        diverged = next((row for row in rows if row.num_diverged), None)
+        diverged = next((row for row in rows if row.diverged), None)
         if diverged is not None and not found:
             raise DataError(
                 f"{divergence_told(diverged)}, so there are no figures; train again with a lower learning rate"

@@ -308,7 +308,7 @@ class Monitor:
             raise ConfigError(f"bucket {tuple(place)}: expected Monitor.split of its edges before Monitor.watch")
         if self._key not in (None, key):
             if self.num_workers > 1:
-                raise ConfigError(f"expected Monitor.end_pass of {self._key} on all workers before {key} begins")
+                raise ConfigError(f"expected Monitor.end_pass of epoch {self._key} on all workers before {key} begins")
             self._close()
         if self._key is None:
             self._rewind(key)
@@ -324,7 +324,7 @@ class Monitor:
         if not self.is_on:
             return None
         if self._key not in (None, key):
-            raise ConfigError(f"expected the end of the pass that was watched, {self._key}, got {key}")
+            raise ConfigError(f"expected the end of the pass that was watched, epoch {self._key}, got {key}")
         self._key = key
         return self._close()
 

@@ -69,7 +69,7 @@ class PassKey:
 
     def __str__(self) -> str:
         chunk = f", path {self.edge_path}, chunk {self.edge_chunk}" * bool(self.edge_path or self.edge_chunk)
-        return f"epoch {self.epoch}{chunk}"
+        return f"{self.epoch}{chunk}"
 
 
 @frozen
@@ -162,8 +162,8 @@ class VisitRecord:
     @property
     def diverged(self) -> bool:
         """Whether the model could not be ranked, before or after; PBG ranks NaN as if it were the best score."""
-        if self.details is not None:
-            return self.details.diverged
+        if self.details is not None and self.details.diverged:
+            return True
         return any(of is not None and of.shows_nan for of in (self.stats, self.before, self.after))
 
     @property

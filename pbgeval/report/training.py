@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import evolve
 
-from pbgeval.monitor.curves import TRAINING_METRICS, Curves, PassRow
+from pbgeval.monitor.curves import TRAINING_METRICS, Curves, PassRow, divergence_told
 from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.improvement import RELATIVE_DELTA
 from pbgeval.monitor.records import Verdict, verdict_in_words
@@ -48,14 +47,28 @@ _OF_LOSSES: Mapping[Verdict, str] = {  # where held-out edges get worse in a vis
 
 def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says about training edges and about buckets, in words."""
-    others, changed = [_pass_name(row) for row in curves.not_compared], []
+    others, changed = [str(row.key) for row in curves.not_compared], list[str]()
     if others:
         what, are = ("Epochs", "are") if len(others) > 1 else ("Epoch", "is")
         changed = [
-            f"{what} {listed(others)} measured other held-out edges than epoch {_pass_name(curves.last)}, and {are} "
+            f"{what} {listed(others)} measured other held-out edges than epoch {curves.last.key}, and {are} "
             "not compared with it."
         ]
+    if curves.diverged is not None:
+        return [*_about_divergence(curves, curves.diverged), *changed]
+    if curves.recovered:
+        epochs = listed([str(row.key) for row in curves.recovered])
+        changed = [f"The model diverged in epoch {epochs}, and has recovered.", *changed]
     return [*_about_training_edges(curves), _about_buckets(curves), *changed]
+
+
+def _about_divergence(curves: Curves, row: PassRow) -> list[str]:
+    """Return where the model diverged, which epoch to keep, and what may help; figures since then tell nothing."""
+    told, best = f"{capital(divergence_told(row))}.", curves.best
+    if best is None:
+        return [f"{told} There is no epoch to keep.", "Train again with a lower learning rate."]
+    kept = f"Keep epoch {best.key} ({TRAINING_METRICS[curves.metric]} {_fixed(best.after)})."
+    return [f"{told} {kept}", f"To go on, load the model of epoch {best.key}, and lower the learning rate."]
 
 
 def _about_buckets(curves: Curves) -> str:
@@ -81,7 +94,7 @@ def _about_training_edges(curves: Curves) -> list[str]:
         return [
             f"Overfitting to training edges: not known, as no epoch has the {metric} of held-out edges of all buckets."
         ]
-    doubt, epoch = curves.fits_training_edges_far_better, f"epoch {_pass_name(best)}"
+    doubt, epoch = curves.fits_training_edges_far_better, f"epoch {best.key}"
     changes = (
         f"since {epoch}, {metric} of training edges went from {_fixed(best.training)} to "
         f"{_fixed(last.training)} and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
@@ -128,7 +141,7 @@ def _why_undecided(curves: Curves, best: PassRow) -> str:
     are = "is" if curves.num_buckets == 1 else "are"
     why = f"{plural(curves.num_buckets, 'bucket')} {are} too few to test such a fall"
     if curves.metric == "mrr":
-        why += f", and edges were not compared one by one since epoch {_pass_name(best)}"
+        why += f", and edges were not compared one by one since epoch {best.key}"
     return why
 
 
@@ -147,7 +160,7 @@ def _far_better(curves: Curves, metric: str) -> str:
 
 def _epoch_to_keep(curves: Curves, best: PassRow) -> str:
     """Return which epoch to keep, and whether its model is any good or another epoch's figure is better."""
-    told = f"Keep epoch {_pass_name(best)} ({TRAINING_METRICS[curves.metric]} {_fixed(best.after)})"
+    told = f"Keep epoch {best.key} ({TRAINING_METRICS[curves.metric]} {_fixed(best.after)})"
     lists = curves.last.lists
     if curves.hardly_generalizes and lists is not None:
         now = "" if best is curves.last else f"; now {_fixed(curves.last.after)}"
@@ -157,7 +170,7 @@ def _epoch_to_keep(curves: Curves, best: PassRow) -> str:
         return f"{told}, the last one."
     other = curves.hardly_better
     if other is not None:
-        told += f", as epoch {_pass_name(other)} ({_fixed(other.after)}) is at most {RELATIVE_DELTA:.1%} better"
+        told += f", as epoch {other.key} ({_fixed(other.after)}) is at most {RELATIVE_DELTA:.1%} better"
     return f"{told}; now {_fixed(curves.last.after)}."
 
 
@@ -204,7 +217,7 @@ def training_table(curves: Curves) -> DataTable:
     title, table = f"{TRAINING_METRICS[curves.metric]} of held-out edges", passes_of(curves)
     shown = without(table, ["diverged"])
     rows = [
-        (name + f" {row.num_diverged} diverged" * bool(row.num_diverged), *(cell.replace(" ± ", "±") for cell in cells))
+        (name + f" {len(row.diverged)} diverged" * bool(row.diverged), *(cell.replace(" ± ", "±") for cell in cells))
         for row, (name, *cells) in zip(curves.passes, shown.rows, strict=False)
     ]
     return evolve(
@@ -222,7 +235,7 @@ def _decimals(errors: Iterable[float | None]) -> int:
 
 
 def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = None) -> tuple[str, ...]:
-    name = _pass_name(row)
+    name = str(row.key)
     figures = (
         _fixed(row.before),
         _fixed(row.after),
@@ -231,12 +244,7 @@ def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = No
         _difference(row.generalization, row.generalization_error, decimals[1]),
     )
     name += " (keep)" * (row is best) + " (unfinished)" * (not row.is_finished)
-    return name, *figures, str(row.num_diverged), _IN_COLUMN.get(row.verdict, verdict_in_words(row.verdict))
-
-
-def _pass_name(row: PassRow) -> str:
-    key = row.key
-    return f"{key.epoch}" + f", path {key.edge_path}, chunk {key.edge_chunk}" * bool(key.edge_path or key.edge_chunk)
+    return name, *figures, str(len(row.diverged)), _IN_COLUMN.get(row.verdict, verdict_in_words(row.verdict))
 
 
 def _difference(value: float | None, error: float | None, decimals: int) -> str:
@@ -264,7 +272,7 @@ def training_tiles(curves: Curves) -> list[Tile]:
         Tile(
             f"{metric} of the epoch to keep",
             _fixed(None if best is None else best.after),
-            [f"in epoch {_pass_name(best)}" if best else ""],
+            [f"in epoch {best.key}" if best else ""],
         ),
         Tile("Gap", gap, [*interval, "after − before"]),
         Tile(f"{metric} of training edges", training, where),
@@ -280,9 +288,9 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
     name, rows = TRAINING_METRICS[curves.metric], curves.passes
     x = counted("epoch", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
     series = {
-        "held-out, before": [_finite(row.before) for row in rows],
-        "held-out, after": [_finite(row.after) for row in rows],
-        "training, after": [_finite(row.training) for row in rows],
+        "held-out, before": [row.before for row in rows],
+        "held-out, after": [row.after for row in rows],
+        "training, after": [row.training for row in rows],
     }
     shown = {label: values for label, values in series.items() if any(value is not None for value in values)}
     known = [value for values in shown.values() for value in values if value is not None]
@@ -296,8 +304,8 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
         lines=lines,
         labels=line_labels([*shown], lines, x, y, len(rows) - 1.0),
     )
-    gaps = [_finite(row.gap) for row in rows]
-    halves = [Z * (_finite(row.gap_error) or 0.0) for row in rows]
+    gaps = [row.gap for row in rows]
+    halves = [Z * (row.gap_error or 0.0) for row in rows]
     ends = [
         (at, end)
         for at, (gap, half) in enumerate(zip(gaps, halves, strict=True))
@@ -356,8 +364,3 @@ def _apart(values: Sequence[float | None], curves: Curves) -> list[tuple[float, 
     """Return the points of passes, with a gap where held-out edges changed: they cannot be compared."""
     changes = curves.changes
     return [point for at, value in enumerate(values) for point in [(at, None)] * (at in changes) + [(at, value)]]
-
-
-def _finite(value: float | None) -> float | None:
-    """PyTorch-BigGraph writes NaN where a model diverged."""
-    return value if value is not None and math.isfinite(value) else None

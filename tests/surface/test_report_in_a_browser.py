@@ -12,6 +12,7 @@ from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import Curves, PassRow, read_curves
 from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.records import PassKey
+from pbgeval.notation import Bucket
 from pbgeval.report.comparison_pages import comparison_page, many_runs_page
 from pbgeval.report.page import Source, page_of
 from pbgeval.report.paired_runs import Asked
@@ -216,7 +217,7 @@ def test_numbers_of_any_size_sort_as_numbers_and_what_is_undefined_stands_last(t
 def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path, show: Show) -> None:
     gaps = (0.25, -0.5, 0.125, None)
     rows = tuple(
-        PassRow(PassKey(epoch), 0.5, None if gap is None else 0.5 + gap, None, 0.01, "undecided", 0)
+        PassRow(PassKey(epoch), 0.5, None if gap is None else 0.5 + gap, None, 0.01, "undecided", ())
         for epoch, gap in enumerate(gaps)
     )
     shown = show(Path(page_of(Source("run", None, Curves("mrr", rows, {}))).write(tmp_path)))
@@ -229,7 +230,9 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
 @pytest.mark.parametrize("num_buckets", [1, 2])
 @pytest.mark.parametrize("width", [1100, 768])
 def test_all_columns_of_a_training_run_are_in_view(width: int, num_buckets: int, tmp_path: Path, show: Show) -> None:
-    rows = tuple(PassRow(PassKey(epoch), 0.25, 0.5, 0.75, 0.01, "undecided", 1, 0.02) for epoch in range(5))
+    rows = tuple(
+        PassRow(PassKey(epoch), 0.25, 0.5, 0.75, 0.01, "undecided", (Bucket(0, 0),), 0.02) for epoch in range(5)
+    )
     curves = Curves("mrr", rows, {(0, bucket): {0: BucketVisit(10, 0.25, 0.5)} for bucket in range(num_buckets)})
     table = show(Path(page_of(Source("run", None, curves)).write(tmp_path)), width=width).page.locator("#passes-table")
     assert table.evaluate("table => table.parentElement.scrollWidth - table.parentElement.clientWidth") == 0

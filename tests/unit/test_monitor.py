@@ -411,7 +411,7 @@ def test_a_pass_ends_by_itself_when_the_next_one_begins(tmp_path: Path) -> None:
         one_visit(monitor, tensors, epoch=epoch)
 
     assert [PassKey(0), PassKey(1)] == [of.key for of in read_history(tmp_path, pytest.fail).passes]
-    with pytest.raises(ConfigError, match=r"expected the end of the pass that was watched, epoch 2, got epoch 5"):
+    with pytest.raises(ConfigError, match=r"expected the end of the pass that was watched, epoch 2, got 5"):
         monitor.end_pass(5)
 
 

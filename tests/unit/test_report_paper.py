@@ -9,6 +9,7 @@ import torch
 from pbgeval import edge_scorer, evaluate_triples
 from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
+from pbgeval.notation import Bucket
 from pbgeval.report.figures import SURE_HITS, UNDEFINED, headline_of
 from pbgeval.report.page import MAX_ROWS, Source, latex, markdown
 from pbgeval.report.report import Report
@@ -127,7 +128,7 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
 
 
 def test_the_passes_of_a_training_run_are_a_table() -> None:
-    row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "bucket_overfitting", 1)
+    row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "bucket_overfitting", (Bucket(0, 0),))
     rows = rows_of_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
 
     assert rows[0] == ["epoch", "before", "after", "gap", "diverged", "bucket overfitting"]

@@ -48,7 +48,7 @@ def test_a_pass_is_the_mean_over_its_held_out_edges() -> None:
     [row] = curves_of(History(visits, ()), {FIRST: "undecided"}, "mrr").passes
 
     assert (row.before, row.after, row.gap) == pytest.approx((0.25, 0.5, 0.25))
-    assert (row.gap_error, row.training, row.verdict, row.num_diverged) == (None, None, "undecided", 0)
+    assert (row.gap_error, row.training, row.verdict, row.diverged) == (None, None, "undecided", ())
 
 
 def test_teeth_follow_a_bucket_from_pass_to_pass() -> None:
@@ -148,7 +148,7 @@ def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
     diverged = VisitRecord(FIRST, Bucket(1, 0), 1, None, None, None, VisitDetails(diverged=True, reason="NaN"))
     [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2), diverged), ()), {}, "mrr").passes
 
-    assert (row.num_diverged, row.after, row.gap) == (1, pytest.approx(0.2), pytest.approx(0.1))
+    assert (row.diverged, row.after, row.gap) == ((Bucket(1, 0),), pytest.approx(0.2), pytest.approx(0.1))
 
 
 # What PyTorch-BigGraph 1.0.0 writes of NaN scores
@@ -203,7 +203,7 @@ def test_an_epoch_in_which_pytorch_biggraph_diverged_is_never_kept(metric: str) 
     )
     curves = curves_of(History(visits, ()), {}, metric)
 
-    assert [row.num_diverged for row in curves.passes] == [0, 1]
+    assert [row.diverged for row in curves.passes] == [(), (Bucket(1, 0),)]
     assert (curves.last, curves.best) == (curves.passes[1], curves.passes[0])
     assert curves.last.after == SOUND[metric]
     assert [[*of] for of in curves.teeth.values()] == [[0, 1], [0]]
@@ -223,7 +223,7 @@ def curves_with(after_PB: np.ndarray, training: Sequence[float], error: float, m
     """Return the curves of passes (P, B) over buckets, each of which begins as the last one ended."""
     means = after_PB.mean(1)
     rows = [
-        PassRow(PassKey(at), means[max(at - 1, 0)], means[at], of, error, "no_bucket_overfitting", 0, 10 * error)
+        PassRow(PassKey(at), means[max(at - 1, 0)], means[at], of, error, "no_bucket_overfitting", (), 10 * error)
         for at, of in enumerate(training)
     ]
     teeth = {
@@ -284,7 +284,7 @@ def curves_of_edges(values_PE: np.ndarray, chunk_size: int) -> Curves:
     sums = ClusterSums.from_values(of_edges, np.arange(len(fall_E)) // chunk_size)
     fall = sums.estimate(METRICS[0])
     rows = [
-        PassRow(PassKey(at), mean, mean, 0.5 + at / 100, None, "needs_3_visits", 0) for at, mean in enumerate(means)
+        PassRow(PassKey(at), mean, mean, 0.5 + at / 100, None, "needs_3_visits", ()) for at, mean in enumerate(means)
     ]
     paired = Change(fall.value, fall.standard_error, sums.num_clusters - 1)
     rows[-1] = evolve(rows[-1], paired_fall=paired, fell_from=at_best)
@@ -354,7 +354,7 @@ AS_GOOD = "No overfitting to training edges: held-out edges are as good as after
 
 def last_row(metric: str = "mrr", gap: float = 0.01, training: float = 0.65, error: float | None = 0.02) -> Curves:
     """Return the curves of one pass over two buckets that ends at 0.07."""
-    row = PassRow(FIRST, 0.07 - gap, 0.07, training, 0.0012, "no_bucket_overfitting", 0, error)
+    row = PassRow(FIRST, 0.07 - gap, 0.07, training, 0.0012, "no_bucket_overfitting", (), error)
     return Curves(metric, (row,), {(0, 0, bucket, 0): {0: BucketVisit(10, 0.07 - gap, 0.07)} for bucket in range(2)})
 
 
@@ -478,7 +478,7 @@ def test_what_visits_cost_is_told_where_it_is_significant(
 ) -> None:
     def curves(gap_error: float | None, verdict: Verdict = "no_bucket_overfitting") -> Curves:
         pairs = [(sign * before, sign * after) for before, after in (since, now)]
-        rows = [PassRow(PassKey(at), *pair, None, gap_error, verdict, 0) for at, pair in enumerate(pairs)]
+        rows = [PassRow(PassKey(at), *pair, None, gap_error, verdict, ()) for at, pair in enumerate(pairs)]
         teeth = {
             (0, 0, bucket, 0): {at: BucketVisit(10, *pair) for at, pair in enumerate(pairs)} for bucket in range(4)
         }
@@ -504,7 +504,7 @@ def passes(
     With a smaller `error` of training - held-out, that difference is significant.
     """
     rows = [
-        PassRow(PassKey(at), after, after, training, 9.0, verdict, 0, error, lists)
+        PassRow(PassKey(at), after, after, training, 9.0, verdict, (), error, lists)
         for at, (after, training) in enumerate(figures)
     ]
     teeth = {
@@ -544,15 +544,77 @@ def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -
         ([(0.2, 0.3), (0.1, 0.2)], "0 (MRR 0.2000); now 0.1000. No overfitting to training edges: since", False),
         ([(0.2, None), (0.1, None)], "0 (MRR 0.2000); now 0.1000. Overfitting to training edges: not known", False),
         ([(0.1, None), (0.2, None)], "1 (MRR 0.2000), the last one. Overfitting to training edges: not known", False),
-        ([(0.2, 0.1), (math.nan, 0.2)], "0 (MRR 0.2000); now nan. Overfitting to training edges: undecided", False),
     ],
-    ids=["better", "as good", "both fell", "fell without training", "rose without training", "NaN"],
+    ids=["better", "as good", "both fell", "fell without training", "rose without training"],
 )
 def test_what_is_told_of_training_edges(figures: list[tuple[float, float | None]], told: str, is_sound: bool) -> None:
     curves = passes(*figures)
 
     assert " ".join(verdicts_of(curves)).startswith(f"Keep epoch {told}")
     assert curves.is_sound == is_sound
+
+
+def diverging(curves: Curves, *at: int, unfinished: Sequence[int] = ()) -> Curves:
+    """Return curves of which one of two visits to buckets has diverged in some passes."""
+    rows = [evolve(row, diverged=(Bucket(1, 0),)) if number in at else row for number, row in enumerate(curves.passes)]
+    finished = [evolve(row, is_finished=number not in unfinished) for number, row in enumerate(rows)]
+    return evolve(curves, passes=tuple(finished))
+
+
+IMPROVING = passes(*[(0.1 + at / 10, 0.2 + at / 10) for at in range(4)])
+HAS_DIVERGED = "The model diverged in epoch {}, bucket (1, 0): scores are NaN or infinite. "
+GO_BACK = "To go on, load the model of epoch {}, and lower the learning rate."
+
+
+@pytest.mark.parametrize(
+    ("curves", "told"),
+    [
+        (diverging(IMPROVING, 3), ("3", "Keep epoch 2 (MRR 0.3000).", GO_BACK.format(2))),
+        (diverging(IMPROVING, 1, 2, 3), ("1", "Keep epoch 0 (MRR 0.1000).", GO_BACK.format(0))),
+        (diverging(IMPROVING, 0, 3), ("3", "Keep epoch 2 (MRR 0.3000).", GO_BACK.format(2))),
+        (diverging(IMPROVING, 3, unfinished=[3]), ("3", "Keep epoch 2 (MRR 0.3000).", GO_BACK.format(2))),
+        (diverging(IMPROVING, 2, unfinished=[3]), ("2", "Keep epoch 1 (MRR 0.2000).", GO_BACK.format(1))),
+        (
+            diverging(IMPROVING, *range(4)),
+            ("0", "There is no epoch to keep.", "Train again with a lower learning rate."),
+        ),
+    ],
+    ids=["last", "from then on", "twice", "unfinished", "not yet recovered", "from the beginning"],
+)
+def test_a_model_that_diverged_is_told_of_first_and_alone(curves: Curves, told: tuple[str, ...]) -> None:
+    assert verdicts_of(curves) == [HAS_DIVERGED.format(told[0]) + told[1], told[2]]
+    assert (curves.is_bad, curves.is_sound) == (True, False)
+    page = page_of(Source("monitor", None, curves))
+    assert page.notice is not None
+    assert (page.lead, page.notice.lines, page.notice.tone) == (verdicts_of(curves)[0], [told[2]], "warning")
+
+
+def test_a_model_that_recovered_is_judged_as_it_is_now_but_not_green() -> None:
+    curves = diverging(IMPROVING, 0, 2)
+
+    assert IMPROVING.is_sound
+    assert verdicts_of(curves) == [*verdicts_of(IMPROVING), "The model diverged in epoch 0, 2, and has recovered."]
+    assert (curves.is_bad, curves.is_sound) == (False, False)
+
+
+def test_records_of_a_monitor_whose_partition_diverged_tell_it(tmp_path: Path) -> None:
+    source = torch.Generator().manual_seed(3)
+    schema = ModelSchema([MonitoredRelation("all", "all", "all", all_negs=True)], {"all": 2}, "dot")
+    monitor = Monitor(schema, tmp_path, eval_fraction=0.4, warn=lambda line: None)
+    tables = {("all", part): torch.randn(40, 4, generator=source) for part in range(2)}
+    edges = torch.randint(40, (100, 3), generator=source) * torch.tensor([1, 0, 1])
+    for epoch in range(3):
+        for bucket in ((0, 0), (1, 1)):
+            monitor.split(edges, bucket)
+            with monitor.watch(epoch, bucket, ModelTensors(tables)):
+                if (epoch, bucket) == (1, (1, 1)):
+                    tables["all", 1][3] = math.nan
+        monitor.end_pass(epoch)
+
+    curves = read_curves(tmp_path, "mrr", pytest.fail)
+    keep = f"Keep epoch 0 (MRR {curves.passes[0].after:.4f})."
+    diverged = "The model diverged in epoch 1, bucket (1, 1): scores are NaN or infinite."
+    assert verdicts_of(curves) == [f"{diverged} {keep}", GO_BACK.format(0)]
 
 
 WORSE = "held-out edges got worse"
@@ -711,7 +773,7 @@ def test_tiles_show_the_best_pass_beside_the_last() -> None:
 @pytest.mark.parametrize("num_diverged", [0, 2])
 @pytest.mark.parametrize("error", [0.0002, 0.002, 0.02])
 def test_the_table_of_the_terminal_keeps_words_and_figures_at_80_columns(error: float, num_diverged: int) -> None:
-    row = PassRow(PassKey(11), 0.07, 0.08, 0.65, error, "undecided", num_diverged, error)
+    row = PassRow(PassKey(11), 0.07, 0.08, 0.65, error, "undecided", (Bucket(0, 0),) * num_diverged, error)
     curves = Curves("mrr", (row,), {(0, 0, bucket, 0): {0: BucketVisit(10, 0.07, 0.08)} for bucket in range(2)})
 
     lines = to_text(training_table(curves), 80)
