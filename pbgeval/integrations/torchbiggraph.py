@@ -261,22 +261,11 @@ def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
 
 
 class PassLines:
-    """A sink that prints a line per pass."""
+    """A sink that prints a line per pass, as `Monitor.end_pass` does."""
 
     def append(self, record: VisitRecord | PassRecord) -> None:
-        if not isinstance(record, PassRecord) or record.details is None or record.average is None:
-            return
-        key, values = record.key, (record.details.before.get(_HEADLINE), record.details.after.get(_HEADLINE))
-        before, after = ("undefined" if value is None else f"{value:.4f}" for value in values)
-        place = "" if (key.edge_path, key.edge_chunk) == (0, 0) else f", path {key.edge_path}, chunk {key.edge_chunk}"
-        print(
-            f"epoch {key.epoch}{place}: MRR {before} before, {after} after training "
-            f"({record.average.count:,} held-out edges)",
-            flush=True,
-        )
-
-
-_HEADLINE = "both.realistic.mean_reciprocal_rank"
+        if isinstance(record, PassRecord):
+            print(record, flush=True)
 
 
 def _unpack_optional(type_: Any) -> Any:  # noqa: ANN401 - an annotation

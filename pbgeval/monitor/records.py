@@ -198,29 +198,28 @@ class PassRecord:
 
     def __repr__(self) -> str:
         """Return the mean reciprocal rank before and after the visits, the gap, and what they tell."""
-        details, epoch = self.details or PassDetails(), f"epoch {self.key.epoch}"
+        details, epoch = self.details or PassDetails(), f"epoch {self.key}"
         name = next((key for key in details.gap if key.endswith(".mean_reciprocal_rank")), "")
         gap = details.gap.get(name, Estimate(None, None))
         before, after, training = (of.get(name) for of in (details.before, details.after, details.training or {}))
         if before is None or after is None or gap.value is None:
             diverged = ", because the model diverged" * bool(details.num_diverged)
             why = diverged or ": no edge was held out; raise eval_fraction" * (self.details is not None)
-            return f"{epoch}: no figures of held-out edges{why}"
+            return f"{epoch}: no figures of held-out edges{why}{self._epoch_to_keep()}"
         told = f"MRR of held-out edges {before:.4f} before and {after:.4f} after the visits"
         told += "" if training is None else f", {training:.4f} of training edges"
         error = "" if gap.standard_error is None else f" ± {gap.standard_error:.4f}"
         change = f"{gap.value:+.4f}".replace("-", "−")
         verdict = f"; {verdict_in_words(details.verdict)}" if details.num_buckets > 1 else ""
+        verdict = "; the model diverged" if details.num_diverged else verdict
         return f"{epoch}: {told}; gap {change}{error}{verdict}{self._epoch_to_keep(after)}"
 
-    def _epoch_to_keep(self, after: float) -> str:
+    def _epoch_to_keep(self, after: float = 0.0) -> str:
         if self.details is None or self.details.best_mrr is None:
             return ""
         kept = f"; keep epoch {self.details.best_pass} ({self.details.best_mrr:.4f})"
-        if after <= self.details.best_mrr:
-            return kept
-        diverged = f", as the model diverged in epoch {self.key.epoch}"
-        return kept + (diverged if self.details.num_diverged else f", as epoch {self.key.epoch} is at most 0.2% better")
+        is_better = after > self.details.best_mrr and not self.details.num_diverged
+        return kept + f", as epoch {self.key} is at most 0.2% better" * is_better
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""

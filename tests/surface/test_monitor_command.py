@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -52,4 +53,14 @@ def test_a_folder_without_records_is_told_who_writes_them(tmp_path: Path) -> Non
     assert run(tmp_path).fault == (
         f"{tmp_path}: no training_stats.json in this folder; a Monitor writes it to its output folder, and "
         "PyTorch-BigGraph to the checkpoint when it trains with eval_fraction above 0"
+    )
+
+
+@pytest.mark.parametrize("command", ["monitor", "report"])
+def test_a_training_that_diverged_at_once_is_said_to_have(command: str, tmp_path: Path) -> None:
+    records = write_records(tmp_path / "run", metrics={"loss": math.nan, "mrr": 1.0, "auc": 0.0})
+
+    assert run_main(command, str(records), cwd=Path()).fault == (
+        "the model diverged in epoch 0, bucket (0, 0): scores are NaN or infinite, so there are no figures; "
+        "train again with a lower learning rate"
     )

@@ -449,13 +449,27 @@ def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_diverged", "why"), [(0, "epoch 5 is at most 0.2% better"), (1, "the model diverged in epoch 5")]
+    ("num_diverged", "after", "end"),
+    [
+        (0, 0.2504, "0.0000; undecided; keep epoch 3 (0.2500), as epoch 5 is at most 0.2% better"),
+        (1, 0.2504, "0.0000; the model diverged; keep epoch 3 (0.2500)"),
+        (1, 0.2, "0.0000; the model diverged; keep epoch 3 (0.2500)"),
+        (2, None, "no figures of held-out edges, because the model diverged; keep epoch 3 (0.2500)"),
+    ],
 )
-def test_an_epoch_that_is_better_and_not_kept_has_a_reason(num_diverged: int, why: str) -> None:
-    figures, gap = {MRR: 0.2504}, {MRR: Estimate(0.0, None)}
-    details = PassDetails(1, num_diverged, figures, figures, gap=gap, best_pass=3, best_mrr=0.25)
+def test_an_epoch_that_is_not_kept_has_a_reason(num_diverged: int, after: float | None, end: str) -> None:
+    figures, gap = {MRR: after}, {MRR: Estimate(None if after is None else 0.0, None)}
+    details = PassDetails(2, num_diverged, figures, figures, gap=gap, verdict="undecided", best_pass=3, best_mrr=0.25)
 
-    assert repr(PassRecord(PassKey(5), 0, None, details)).endswith(f"; keep epoch 3 (0.2500), as {why}")
+    assert repr(PassRecord(PassKey(5), 0, None, details)).endswith(end)
+    never = evolve(details, best_pass=None, best_mrr=None)
+    assert "keep" not in repr(PassRecord(PassKey(5), 0, None, never))
+
+
+def test_the_line_of_a_pass_names_its_edge_path_and_chunk() -> None:
+    told = repr(PassRecord(PassKey(5, 1, 2), 0, None, PassDetails(num_diverged=1)))
+
+    assert told == "epoch 5, path 1, chunk 2: no figures of held-out edges, because the model diverged"
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
