@@ -214,10 +214,27 @@ def test_a_diverged_model_is_recorded_with_one_warning_and_training_goes_on(tmp_
     assert [at for at, visit in enumerate(history.visits) if visit.details.diverged] == [6, 7, 9, 10, 11]
     assert "partition 1" in history.visits[6].details.reason
     assert history.visits[0].stats.metrics == {"loss": None}
-    assert ([of.details.num_diverged for of in history.passes], monitor.should_stop("mrr", patience=2)) == (
-        [0, 2, 3],
-        True,
-    )
+    assert [of.details.num_diverged for of in history.passes] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("diverged", "best", "stops"),
+    [
+        ([0, 1, 1], 0, [False, False, True]),
+        ([0, 0, 1], 1, [False, False, False]),
+        ([0, 1, 0], 2, [False, False, False]),
+        ([1, 1, 1], None, [False, True, True]),
+    ],
+    ids=["since", "last", "recovered", "at once"],
+)
+def test_a_pass_that_diverged_improves_nothing(diverged: list[int], best: int | None, stops: list[bool]) -> None:
+    monitor, found = make_monitor(), []
+    for epoch, number in enumerate(diverged):
+        figures = {MRR: 0.2 + epoch / 10}
+        monitor._past.append(PastPass(PassKey(epoch), PassDetails(num_diverged=number, after=figures)))
+        found.append(monitor.should_stop("mrr", patience=2))
+
+    assert (monitor.best_epoch("mrr"), found) == (best, stops)
 
 
 SPOIL: dict[str, Callable[[ModelTensors], object]] = {
