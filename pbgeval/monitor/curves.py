@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -159,7 +160,7 @@ class Curves:
     def num_buckets(self) -> int:
         return len({place[-2:] for place in self.teeth})
 
-    @property
+    @cached_property
     def last(self) -> PassRow:
         """The last finished pass that measured all buckets; the last one where none is finished."""
         return [*self.passes[-1:], *comparable([row for row in self.passes if row.is_finished])][-1]
@@ -183,7 +184,7 @@ class Curves:
                 before[place] = row.edges
         return found
 
-    @property
+    @cached_property
     def best(self) -> PassRow | None:
         """The pass whose model to keep, as `Monitor.best_epoch` tells: the last to improve held-out edges, if any."""
         at = last_improvement([row.after for row in self._comparable], self._sign)
@@ -195,7 +196,7 @@ class Curves:
         best = max(self._comparable, key=lambda row: self._sign * (row.after or 0.0), default=None)
         return best if best is not None and self.best is not None and best.after != self.best.after else None
 
-    @property
+    @cached_property
     def _comparable(self) -> list[PassRow]:
         """The finished passes over the edges of the last one, if all of their visits were measured."""
         return [
@@ -204,7 +205,7 @@ class Curves:
             if row.compared == self.last.compared and row.is_finished and not row.diverged and row.after is not None
         ]
 
-    @property
+    @cached_property
     def diverged(self) -> PassRow | None:
         """The pass in which the model diverged, unless a whole pass since then has figures of all buckets."""
         found = None
