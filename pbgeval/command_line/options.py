@@ -61,7 +61,8 @@ def _refuse_repeated(command: Any, ctx: Any, args: Sequence[str]) -> None:  # no
 def _take_texts(command: Any, ctx: Any) -> None:  # noqa: ANN401 - as above
     """Take texts, paths and known choices as they are: to read them, newer typer imports pydantic, 0.1 s."""
     for param in command.get_params(ctx):
-        if hasattr(param, "type_descriptor"):
+        kind = getattr(param, "type_descriptor", None)
+        if all(hasattr(kind, name) for name in ("annotation", "choices", "is_list", "parameter_info")):
             param.process_value = partial(_value_of, param)
 
 

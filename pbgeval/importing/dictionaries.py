@@ -330,7 +330,7 @@ def read_dictionaries(
     if names is None:
         raise StorageError(
             f"{folder / 'dynamic_rel_names.json'}: no such file; it has the names of the relations, a JSON list in the "
-            "order of their ids. Or list all relations with --types"
+            "order of their ids. Or list all relations with --types, in the order of your config's relations"
         )
     number_relations(engine, names, types)
     engine.run(ENTITIES)

@@ -391,7 +391,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
         metric: one of `TRAINING_METRICS`.
 
     Raises:
-        DataError: no record has held-out edges with this metric, as the model diverged perhaps.
+        DataError: no record has held-out edges with this metric, possibly because the model diverged.
     """
     records = {of_pass.key: of_pass for of_pass in history.passes}
     rows: list[PassRow] = []

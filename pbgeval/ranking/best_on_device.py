@@ -39,6 +39,7 @@ class BestOnDevice:
         `topk` does not promise to take the lower columns of equal scores: it is asked for the k-th best score, and then
         for the lowest columns of those above it and, after them, of those that have it.
         """
+        scores_KC = scores_KC.contiguous()  # as the kernels read them
         num_keys, num_columns = scores_KC.shape
         k = min(self.lists_3Kk.shape[2], num_columns)
         known_code = known[0] * num_columns + known[1]  # ascend

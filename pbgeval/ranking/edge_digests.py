@@ -91,6 +91,7 @@ def _hashes(
     columns: Sequence[np.ndarray], place: Sequence[int] = (), *, first: int = 0, more: _Hashes | None = None
 ) -> _Hashes:
     """Return sums of columns and of numbers that all rows share, each times its factor, from the `first` one on."""
+    assert first + len(columns) + len(place) <= len(_FACTORS[0]), "each number has its own factor"
     found = []
     for lane, of_lane in enumerate(_FACTORS):
         factors = of_lane[first:]

@@ -107,10 +107,11 @@ class LossFold:
         Each query has its own row of scores, or row `row`.
         """
         real_QC = self._comparator.real_scores(scores_KC)
+        real_QC = real_QC if row_Q is None else real_QC[row_Q]
         if isinstance(excluded, Tensor):
             real_QC = real_QC.masked_fill(excluded, -torch.inf)
         else:
-            real_QC = real_QC.clone() if row_Q is None else real_QC[row_Q]
+            real_QC = real_QC.clone() if real_QC is scores_KC else real_QC
             query_P, column_P = sent_together(real_QC.device, *excluded)
             real_QC[query_P, column_P] = -torch.inf
         self._state_Q = self._loss.fold(self._state_Q, self._true_Q, real_QC, self._margin)

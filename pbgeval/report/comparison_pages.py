@@ -61,7 +61,7 @@ def comparison_page(comparison: Comparison) -> Page:
         drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
         main = comparison.differences[at]
         chart = difference_chart(short_title(f"both.{main.metric}"), main, drawn)
-        few = f"{chart.note} Not drawn: {plural(len(relations) - len(drawn), 'relation')} without an interval."
+        few = f"{chart.note} Left out: {plural(len(relations) - len(drawn), 'relation')} without an interval."
         shown.append(chart if len(drawn) == len(relations) else evolve(chart, note=few))
         table = evolve(table, wide=("queries", "A", "B", "95% interval"))  # the chart has the intervals
         sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))

@@ -183,7 +183,9 @@ def _winners(queries: SavedQueries, at: np.ndarray, side: int) -> Iterator[str]:
     start = f"In {len(lost):,} of {len(at):,} {SIDES[side]} queries another entity comes first"
     if own:
         start += f" (and in {own:,} the one that the query names)"
-    if counts[order[0]] > 1 or len(lost) == 1:
+    if len(lost) == 1:
+        yield f"{start}: {_name(queries.winners[winners[0]])}."
+    elif counts[order[0]] > 1:
         yield f"{start}, most often {', '.join(told)}."
     else:
         yield f"{start}, each time a different one."

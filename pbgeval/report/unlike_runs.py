@@ -13,6 +13,7 @@ MAX_SHOWN = 60  # characters of a value
 DIVIDED = "they split the graph differently"
 # Digests of arrays are of numbers, those of files of bytes, also of the same edges. Arrays are in one partition.
 ONE_BUCKET = "0_0"
+OWN_SIZES = "with target_error, each run stops at a sample of its own size; give both the same sample_edges"
 OTHER_FORM = " (the same edges in an array, a .npy file and another file count as different; give both runs one form)"
 
 # Settings that decide which edges are evaluated, and which queries
@@ -66,11 +67,12 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     if not has_digests:
         found = [*_files(a["data"], b["data"]), *found]
     elif not {*EDGE_SETTINGS, *(["seed"] if is_sample else [])} & {*unlike} and "restrictions" not in digests:
-        found = [*_edges(evaluated[0], evaluated[1], told_left_out(a["data"], b["data"])), *found]
+        why = told_left_out(a["data"], b["data"]) or (OWN_SIZES if of_a.get("target_error") is not None else "")
+        found = [*_edges(evaluated[0], evaluated[1], why), *found]
     needs_known = "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b))
     if needs_known or (filtered and not has_digests):
         found += _known(a["data"], b["data"])
-    elif filtered and not found:  # whatever was found would change them, too
+    if filtered and has_digests and not found:  # whatever was found would change them, too
         known_a, known_b = (of.get("known") for of in evaluated)
         if known_a != known_b:
             found.append("filter_paths and train_paths differ: the same queries have other known answers")
@@ -102,16 +104,16 @@ def told_left_out(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     )
 
 
-def _edges(a: Mapping[str, Any], b: Mapping[str, Any], left_out: str) -> Iterator[str]:
-    """Yield how evaluated edges differ, by their digests: queries are paired by the rows of their edges."""
+def _edges(a: Mapping[str, Any], b: Mapping[str, Any], why: str) -> Iterator[str]:
+    """Yield how evaluated edges differ, by their digests, and perhaps why. Queries are paired by rows of edges."""
     if len(a["edges"]) != len(b["edges"]):
         yield told_difference("edge_paths", f"has {len(a['edges'])}", str(len(b["edges"])))
         return
-    for at in (slice(index, index + 1) for index in range(len(a["edges"]))):
-        where = f"edge_paths[{at.start}]"
+    for at in range(len(a["edges"])):
+        where = f"edge_paths[{at}]"
         if a["edges"][at] != b["edges"][at]:
-            why = f" ({left_out})" if left_out else ""
-            yield f"they evaluated different edges, or number entities or relations differently: {where}{why}"
+            told = f" ({why})" if why else ""
+            yield f"they evaluated different edges, or number entities or relations differently: {where}{told}"
         elif a["rows"][at] != b["rows"][at]:
             yield f"they evaluated the same edges in another order: {where}"
         elif "times" in a and "times" in b and a["times"][at] != b["times"][at]:

@@ -174,7 +174,7 @@ def _nearest(name: str, among: set[str]) -> str:
     """Return what names there are, for someone who has asked for another."""
     example = min(among)
     if _PLACE.fullmatch(example):
-        advice = "give their ids, or evaluate with the folder of their names, labels (in a config, dictionary_path)"
+        advice = "give their ids, or evaluate with labels=FOLDER (in a config, dictionary_path)"
         return f" (they are places, for example {example!r}; entities have no names here: {advice})"
     near = get_close_matches(name, among, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; names are, for example, {example!r}"

@@ -424,10 +424,12 @@ class _Trial:
         """Return which share of the relations so many edges have, so that as many share one as in the run.
 
         A pass prepares candidates and pads products for each relation. A sweep prepares a range once for all relations
-        whose operators move to the queries.
+        of the same types whose operators move to the queries.
         """
         config, inputs = self.inputs.config, self.inputs
-        if self.protocol.sweeps and all(moves_to_query(of.operator, config.comparator) for of in config.relations):
+        have_same_types = len({(of.lhs, of.rhs) for of in config.relations}) == 1
+        move = all(moves_to_query(of.operator, config.comparator) for of in config.relations)
+        if self.protocol.sweeps and have_same_types and move:
             return 0.0
         whole = inputs.num_edges if self.protocol.sweeps else self.file.num_edges
         return num_edges * inputs.num_edges / max(whole * first_edges(inputs), 1)

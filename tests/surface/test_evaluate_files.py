@@ -283,7 +283,10 @@ def test_ids_that_mean_no_query_are_refused_with_an_example(folder: Path) -> Non
     for query, message in (
         ({"head": 3, "relation": 0}, "no evaluated edge has head 3 and relation 0; tested relations of 'all:0:3': '1'"),
         ({"head": "ann", "relation": 1}, "'ann' (they are places, for example 'all:0:"),
-        ({"head": "ann", "relation": 1}, "give their ids, or evaluate with the folder of their names, labels (in a c"),
+        (
+            {"head": "ann", "relation": 1},
+            "give their ids, or evaluate with labels=FOLDER (in a config, dictionary_path)",
+        ),
         ({"head": 3, "relation": 7}, "no list has the name '7'; names are, for example, '0'"),
     ):
         with pytest.raises(OutputError, match=re.escape(message)):

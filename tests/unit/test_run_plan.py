@@ -123,14 +123,20 @@ def test_a_measurement_gives_a_time_and_changes_no_figure(overrides: tuple[str, 
 
 @pytest.mark.usefixtures("measures_all")
 @pytest.mark.parametrize(
-    ("candidates", "relations_of"),
+    ("overrides", "dynamic", "relations_of"),
     [
-        ("all", {1: 1, 4: 1, 16: 1, 31: 1}),  # operators move to the queries, so relations share prepared candidates
-        ("partition", {1: 1, 4: 1, 16: 2, 31: 4}),  # the largest bucket has 31 edges of 4 relations
+        (("candidates=all",), False, {1: 1, 4: 1, 16: 1, 31: 1}),  # of all edges of 4 relations, these are an eighth
+        (("candidates=all", "sample_edges=31"), False, {1: 1, 4: 1, 16: 2, 31: 4}),
+        (("candidates=all", "sample_edges=31"), True, {1: 1, 4: 1, 16: 1, 31: 1}),  # they share prepared candidates
+        (("candidates=partition",), False, {1: 1, 4: 1, 16: 2, 31: 4}),  # these are all of the largest bucket
     ],
 )
 def test_as_many_edges_of_a_measurement_share_a_relation_as_in_the_run(
-    candidates: str, relations_of: dict[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    overrides: tuple[str, ...],
+    dynamic: bool,
+    relations_of: dict[int, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, rank = {}, planning.bucket_pass
     monkeypatch.setattr(planning, "FIRST_EDGES", 1)
@@ -142,7 +148,7 @@ def test_as_many_edges_of_a_measurement_share_a_relation_as_in_the_run(
 
     monkeypatch.setattr(planning, "bucket_pass", spied)
 
-    planned(TinyCase.write(tmp_path), f"candidates={candidates}")
+    planned(TinyCase.write(tmp_path, dynamic=dynamic), *overrides)
 
     assert found == relations_of
 
