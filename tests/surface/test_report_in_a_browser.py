@@ -157,7 +157,7 @@ def test_widths_change_no_colour(pages: dict[str, Path]) -> None:
             "print",
             "(prefers-color-scheme: dark)",
             "(min-width: 62.5rem)",
-            "(min-width: 62.5rem) and (max-width: 73rem)",
+            "(min-width: 40.01rem) and (max-width: 73rem)",
             "(max-width: 40rem)",
         }
         assert not any("color" in rule or "--" in rule for of, rule in rules.items() if "scheme" not in of)
