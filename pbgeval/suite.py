@@ -213,7 +213,8 @@ class Suite:
         if given := [key for key, has_times in with_times.items() if has_times]:
             faults += [
                 f"{path}: models: {name}: a function in a suite gets no times, but settings ask for them "
-                f"({listed(given)}); evaluate it with evaluate_triples in Python, or remove it here"
+                f"({listed(given)}); remove this model or these settings (in edge_columns, write _ for s), or evaluate "
+                "it with evaluate_triples in Python"
                 for name, source in models.items()
                 if source.function
             ]
@@ -333,10 +334,9 @@ def wrong_names(metrics: Iterable[str], config: EvalConfig) -> Iterator[str]:
             yield str(error)
         else:
             if not config.selection.has(key):
-                chosen = f"preset: {config.preset} leaves out {name!r};"
-                if config.preset is None:
-                    chosen = f"metrics: {listed(config.metrics)} leaves out {name!r}; add it there, or"
-                yield f"settings: {chosen} name other columns here (default: {', '.join(DEFAULT_METRICS)})"
+                chosen = f"preset {config.preset}" if config.preset else f"metrics ({listed(config.metrics)})"
+                add = "" if config.preset else "add it there, or "
+                yield f"{name!r} is left out by {chosen} in settings; {add}name other columns here"
 
 
 def _read_document(path: Path) -> dict[Any, Any]:

@@ -74,7 +74,7 @@ def _resolve(key: str) -> tuple[KeyPath, object]:
         if rest[-1] not in keys_of(element):
             raise ConfigError(unknown_key(rest[-1], keys_of(element)))
         return (head, *owner, rest[-1]), types_of(element)[rest[-1]]
-    if element is object and rest:  # the name of an entity type may have dots
+    if element is object and rest and all(rest):  # the name of an entity type may have dots
         return (head, *filter(None, (rest[0], ".".join(rest[1:])))), element
     if element is not None and len(rest) == 1:
         return (head, _index(rest[0])), element

@@ -355,7 +355,8 @@ def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: Edge
                     edges.forms.of(path, name).names is not None
                     or sorted(edges.forms.of(path, name).order) != sorted("hrt")
                 ),
-                f"--edge-columns: an array has three columns; expected an order of h, r and t for {path}",
+                "--edge-columns: an array has three columns, or four with times last; expected an order of h, r and t "
+                f"for {path}",
             )
             for name, paths in edges.paths.items()
             for path in paths

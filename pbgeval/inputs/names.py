@@ -113,7 +113,11 @@ def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> Relation
         return RelationNames(num_relations, [relation.name for relation in config.relations])
     folder = Path(config.entity_path)
     names, labels = read_relation_names(folder), labels_beside(folder, OF_RELATIONS)
-    is_beside_file = os.path.isfile(config.model or "") and folder == folder_of_model(config.model or "")
+    is_beside_file = (
+        not config.dictionary_path
+        and os.path.isfile(config.model or "")
+        and folder == folder_of_model(config.model or "")
+    )
     if names is None and not config.checkpoint_path and not is_beside_file and labels is not None:
         names = read_labels(labels, num_relations)
     if names is not None and len(names) != num_relations:

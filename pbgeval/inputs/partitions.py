@@ -297,10 +297,11 @@ def least_limit(num_bytes: int) -> int:
 def _check_limit(limit: int | None, num_bytes: int, purpose: str, resident: int) -> None:
     needed = least_limit(num_bytes)
     if limit is not None and limit < needed:
+        smaller = ", sample fewer edges, or leave out the pooled AUC (metrics=rank)"
         raise ConfigError(
             f"max_memory: expected at least {_megabytes(needed)}MB {purpose} here (a worker holds "
-            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it, sample fewer edges, or leave "
-            "out the pooled AUC (metrics=rank)"
+            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it"
+            f"{smaller if limit > least_limit(resident) else ''}"
         )
 
 

@@ -118,7 +118,8 @@ def resolve(name: str, headline: str, keys: Collection[str]) -> str:
         advice = "; set compute_loss = True"
     if cutoff and not any(key.endswith(f"_at_{cutoff[1]}") for key in keys):
         has_hits = any(_CUTOFF.fullmatch(key.rpartition(".")[2]) for key in keys)
-        advice = f"; add {cutoff[1]} to hits_at{advice if has_hits else f', or {name} to metrics'}"
+        to_hits = f"; add {cutoff[1]} to hits_at{advice}"
+        advice = to_hits if has_hits else f"; add {name} to metrics, and {cutoff[1]} to hits_at if it is not there"
     if at and word in OF_LISTS:
         advice += f"; with topk_metrics = True, report.topk['{word}@{k}'] has that of the first k candidates"
     raise UnknownMetricError(f"no metric '{name}' here{advice}")

@@ -188,6 +188,8 @@ def is_id(text: str) -> bool:
 def _form_of(path: Path) -> _Form:
     first = next((line.rstrip("\r\n") for _, line in text_lines(path, keep_ends=True, max_ratio=MAX_RATIO)), "")
     suffixes = [suffix.lower() for suffix in path.suffixes]
+    if ".json" in suffixes:
+        raise StorageError(f"{path}: expected lines of text, an id and a label or labels alone, not JSON")
     delimiter = _recorded_delimiter(path)
     if delimiter is not None:
         return _Form(delimiter)

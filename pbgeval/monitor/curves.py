@@ -212,7 +212,7 @@ class Curves:
         for row in reversed(self.passes):
             if row.diverged:
                 found = row
-            elif row in self._comparable:
+            elif row.is_finished and row.compared == self.last.compared:
                 break
         return found
 
@@ -374,7 +374,8 @@ def pbg_name(metric: str) -> str | None:
 
 def divergence_told(row: PassRow) -> str:
     """Return where a pass found that the model had diverged."""
-    return f"the model diverged in epoch {row.key}, bucket {tuple(row.diverged[0])}: scores are NaN or infinite"
+    where = f"epoch {row.key}, bucket {tuple(row.diverged[0])}"
+    return f"the model diverged in {where}: scores are NaN or infinite, or a vector is zero under cos"
 
 
 def both_names(metric: str) -> str:

@@ -340,6 +340,8 @@ class Report(Result):
         if self.path is None:
             raise OutputError("this report has no folder, so no saved lists; evaluate with save_topk=10 and output=...")
         known = _named("head", head) if tail is None else _named("tail", tail)
+        if time is not None and not isinstance(time, SupportsIndex):
+            raise ValueError(f"time: expected an integer, got {time!r}")
         when = None if time is None else operator.index(time)
         found = saved_list(self, "tail" if tail is None else "head", known, _named("relation", relation), when)
         rows = found.candidates[: 10 if k is None else k]

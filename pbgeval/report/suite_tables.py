@@ -18,7 +18,7 @@ from pbgeval.report.figures import UNDEFINED, Tile, number, short_title
 from pbgeval.report.page import Page, Section, warnings_section
 from pbgeval.report.summary import NO_BETTER, chance_told
 from pbgeval.report.tables import NEEDS_BOOKTABS, DataTable, latex_warnings, one_line, to_latex
-from pbgeval.report.unlike_runs import differences_of, told_left_out
+from pbgeval.report.unlike_runs import told_left_out
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.text import json_text, listed, plural
@@ -282,8 +282,8 @@ class SuiteResults:
 def unlike_told(first: tuple[str, Result] | None, report: Result) -> str:
     """Return that a result has other edges, filters or candidates than the first one of its graph; empty if it has not.
 
-    Where models number entities alike, what differs is that of `compare`. Else counts tell, and edges left out of both
-    may not be the same.
+    All have the settings of the suite. Counts tell of candidates. Where models number entities alike, digests tell of
+    known answers, too. Else edges left out of both may not be the same.
     """
     if first is None:
         return ""
@@ -297,12 +297,15 @@ def unlike_told(first: tuple[str, Result] | None, report: Result) -> str:
         a, b = (f"{title_of(of)}, {mean} on average" for of, mean in zip(both, means, strict=True))
         return f"{UNLIKE} {model} ({a}): {b}"
     a, b = (of["provenance"] for of in both)
-    evaluated = [of["evaluated"] for of in (a, b) if "evaluated" in of]
-    if len(evaluated) < 2 or evaluated[0]["rows"] == evaluated[1]["rows"]:
-        told = "; ".join(differences_of(a, b, filtered=counts[0][0] == "filtered"))
-    else:
-        told = "" if evaluated[0]["edges"] == evaluated[1]["edges"] else told_left_out(a["data"], b["data"])
-    return told and f"{UNLIKE} {model} (A): {told}"
+    if "evaluated" not in a or "evaluated" not in b:  # entities are features, which have no numbers
+        return ""
+    of_a, of_b = a["evaluated"], b["evaluated"]
+    if of_a["edges"] != of_b["edges"]:
+        told = told_left_out(a["data"], b["data"])
+        return f"{UNLIKE} {model} (A; this model is B): {told}" if told else ""
+    if of_a["rows"] == of_b["rows"] and of_a.get("known") != of_b.get("known"):
+        return f"{UNLIKE} {model}: the same queries have different known answers"
+    return ""
 
 
 def _direction(key: str) -> int:

@@ -57,8 +57,9 @@ def verdicts_of(curves: Curves) -> list[str]:
     if curves.diverged is not None:
         return [*_about_divergence(curves, curves.diverged), *changed]
     if curves.recovered:
-        epochs = listed([str(row.key) for row in curves.recovered])
-        changed = [f"The model diverged in epoch {epochs}, and has recovered.", *changed]
+        epochs = [str(row.key) for row in curves.recovered]
+        of_epochs = f"epoch{'s' * (len(epochs) > 1)} {listed(epochs)}"
+        changed = [f"The model diverged in {of_epochs} but recovered.", *changed]
     return [*_about_training_edges(curves), _about_buckets(curves), *changed]
 
 
@@ -68,7 +69,7 @@ def _about_divergence(curves: Curves, row: PassRow) -> list[str]:
     if best is None:
         return [f"{told} There is no epoch to keep.", "Train again with a lower learning rate."]
     kept = f"Keep epoch {best.key} ({TRAINING_METRICS[curves.metric]} {_fixed(best.after)})."
-    return [f"{told} {kept}", f"To go on, load the model of epoch {best.key}, and lower the learning rate."]
+    return [f"{told} {kept}", f"To resume, load the model of epoch {best.key} and lower the learning rate."]
 
 
 def _about_buckets(curves: Curves) -> str:

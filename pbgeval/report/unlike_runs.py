@@ -13,7 +13,9 @@ MAX_SHOWN = 60  # characters of a value
 DIVIDED = "they split the graph differently"
 # Digests of arrays are of numbers, those of files of bytes, also of the same edges. Arrays are in one partition.
 ONE_BUCKET = "0_0"
-OWN_SIZES = "with target_error, each run stops at a sample of its own size; give both the same sample_edges"
+OWN_SIZES = (
+    "with target_error, each run stops at a sample of its own size; replace it with the same sample_edges in both"
+)
 OTHER_FORM = " (the same edges in an array, a .npy file and another file count as different; give both runs one form)"
 
 # Settings that decide which edges are evaluated, and which queries

@@ -197,6 +197,8 @@ def test_lists_are_of_a_time_where_known_answers_are(folder: Path) -> None:
     assert len(report.top(head=0, relation=0)) == 9
     with pytest.raises(OutputError, match="the lists of this run are the same at all times; leave out time"):
         report.top(head=0, relation=0, time=1)
+    with pytest.raises(ValueError, match=r"^time: expected an integer, got '1'$"):
+        report.top(head=0, relation=0, time="1")
 
 
 def test_labels_name_everything_at_every_door(folder: Path) -> None:

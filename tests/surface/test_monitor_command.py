@@ -61,6 +61,6 @@ def test_a_training_that_diverged_at_once_is_said_to_have(command: str, tmp_path
     records = write_records(tmp_path / "run", metrics={"loss": math.nan, "mrr": 1.0, "auc": 0.0})
 
     assert run_main(command, str(records), cwd=Path()).fault == (
-        "the model diverged in epoch 0, bucket (0, 0): scores are NaN or infinite, so there are no figures; "
-        "train again with a lower learning rate"
+        "the model diverged in epoch 0, bucket (0, 0): scores are NaN or infinite, or a vector is zero under cos, so "
+        "there are no figures; train again with a lower learning rate"
     )

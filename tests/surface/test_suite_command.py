@@ -341,14 +341,11 @@ SMALL = "graphs: {g: {test: edges.tsv}}\nmodels: {m: model}\n"
         ),
         (
             "settings: {metrics: [mrr]}\n",
-            [
-                "metrics: settings: metrics: mrr leaves out 'hits@10'; add it there, or name other columns here "
-                "(default: mrr, hits@10)"
-            ],
+            ["metrics: 'hits@10' is left out by metrics (mrr) in settings; add it there, or name other columns here"],
         ),
         (
             "settings: {preset: dglke}\nmetrics: [mrr, hits@10, pooled_hits@20]\n",
-            ["metrics: settings: preset: dglke leaves out 'pooled_hits@20'; name other columns"],
+            ["metrics: 'pooled_hits@20' is left out by preset dglke in settings; name other columns"],
         ),
         ("settings: {hits_at: 10, seed: x}\n", ["seed: expected an int, got 'x'", "hits_at: expected a list, got 10"]),
     ],
@@ -387,8 +384,8 @@ def test_a_function_gets_no_times_and_the_file_is_refused(settings: str, given: 
     with pytest.raises(ConfigError) as raised:
         Suite.read(file)
     assert raised.value.faults == tuple(
-        f"{file}: models: {name}: a function in a suite gets no times, but settings ask for them ({given}); evaluate "
-        "it with evaluate_triples in Python, or remove it here"
+        f"{file}: models: {name}: a function in a suite gets no times, but settings ask for them ({given}); remove "
+        "this model or these settings (in edge_columns, write _ for s), or evaluate it with evaluate_triples in Python"
         for name in "fg"
     )
 

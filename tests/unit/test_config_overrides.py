@@ -116,6 +116,10 @@ def test_dots_lead_into_options_of_a_model() -> None:
     assert raw == {"model_options": {"model": "complex", "entity_labels": labels}}
     with pytest.raises(ConfigError, match="cannot set a key of 'complex'"):
         apply_override(raw, "model_options.model.x=1")
+    for text in ("model_options.=x", "model_options.entity_labels.=x"):
+        with pytest.raises(ConfigError):
+            apply_override(raw, text)
+    assert raw["model_options"]["model"] == "complex"
 
 
 def test_paths_of_overrides_start_in_the_working_directory(

@@ -115,6 +115,11 @@ def test_the_form_follows_from_the_name_and_the_first_line(
 
 
 FAULTS = {
+    "JSON": (
+        "entity2id.json",
+        '{"a": 0, "b": 1}\n',
+        ": expected lines of text, an id and a label or labels alone, not",
+    ),
     "three columns": ("labels.tsv", "0\ta\n1\tb\tc\n", ":2: expected id<TAB>label, found '1\\tb\\tc'"),
     "no id": ("labels.tsv", "0\ta\nb\tc\n", ":2: expected id<TAB>label, found 'b\\tc'"),
     "a negative id": ("labels.tsv", "0\ta\n-1\tb\n", ":2: expected id<TAB>label, found '-1\\tb'"),

@@ -141,6 +141,14 @@ def test_a_limit_below_what_is_held_is_refused(refused: Callable[[], object], ne
         refused()
 
 
+@pytest.mark.parametrize(
+    ("held", "advice"), [(950 * MB, "raise it"), (300 * MB, r"raise it, sample fewer edges, or .*")]
+)
+def test_no_setting_helps_where_a_worker_holds_too_much_before_it_begins(held: int, advice: str) -> None:
+    with pytest.raises(ConfigError, match=f"got 1000MB; {advice}$"):
+        check_sample(GB, held, 4_000_000)
+
+
 def test_what_a_sample_holds_does_not_depend_on_the_limit() -> None:
     assert check_sample(3 * GB, 300 * MB, 4_000_000) == check_sample(None, 300 * MB, 4_000_000) > 1200 * MB
 

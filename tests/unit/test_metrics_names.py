@@ -50,7 +50,8 @@ def test_a_key_is_its_own_name_and_a_bare_name_has_the_rank_type_of_the_headline
 
 def test_hits_of_a_report_without_any_may_be_left_out_by_either_setting():
     with pytest.raises(
-        UnknownMetricError, match=r"^no metric 'hits@10' here; add 10 to hits_at, or hits@10 to metrics$"
+        UnknownMetricError,
+        match=r"^no metric 'hits@10' here; add hits@10 to metrics, and 10 to hits_at if it is not there$",
     ):
         resolve("hits@10", "realistic", ["both.realistic.mean_reciprocal_rank"])
 

@@ -213,7 +213,9 @@ def test_a_model_that_diverged_at_once_is_told_of_in_place_of_missing_figures() 
     visits = tuple(pbg_visit(key, 1, ALL_FIRST, before=ALL_FIRST) for key in (FIRST, SECOND))
     ours = VisitRecord(PassKey(0, 1, 2), Bucket(1, 0), 0, None, None, None, VisitDetails(diverged=True))
 
-    told = r"the model diverged in epoch 0{}, bucket \(1, 0\): scores are NaN or infinite, so there are no figures"
+    told = (
+        r"the model diverged in epoch 0{}, bucket \(1, 0\): scores are NaN or infinite, or .*, so there are no figures"
+    )
     for history, chunk in ((History(visits, ()), ""), (History((ours,), ()), ", path 1, chunk 2")):
         with pytest.raises(DataError, match="^" + told.format(chunk)):
             curves_of(history, {}, "mrr")
@@ -562,8 +564,10 @@ def diverging(curves: Curves, *at: int, unfinished: Sequence[int] = ()) -> Curve
 
 
 IMPROVING = passes(*[(0.1 + at / 10, 0.2 + at / 10) for at in range(4)])
-HAS_DIVERGED = "The model diverged in epoch {}, bucket (1, 0): scores are NaN or infinite. "
-GO_BACK = "To go on, load the model of epoch {}, and lower the learning rate."
+HAS_DIVERGED = (
+    "The model diverged in epoch {}, bucket (1, 0): scores are NaN or infinite, or a vector is zero under cos. "
+)
+GO_BACK = "To resume, load the model of epoch {} and lower the learning rate."
 
 
 @pytest.mark.parametrize(
@@ -593,7 +597,7 @@ def test_a_model_that_recovered_is_judged_as_it_is_now_but_not_green() -> None:
     curves = diverging(IMPROVING, 0, 2)
 
     assert IMPROVING.is_sound
-    assert verdicts_of(curves) == [*verdicts_of(IMPROVING), "The model diverged in epoch 0, 2, and has recovered."]
+    assert verdicts_of(curves) == [*verdicts_of(IMPROVING), "The model diverged in epochs 0, 2 but recovered."]
     assert (curves.is_bad, curves.is_sound) == (False, False)
 
 
@@ -613,7 +617,9 @@ def test_records_of_a_monitor_whose_partition_diverged_tell_it(tmp_path: Path) -
 
     curves = read_curves(tmp_path, "mrr", pytest.fail)
     keep = f"Keep epoch 0 (MRR {curves.passes[0].after:.4f})."
-    diverged = "The model diverged in epoch 1, bucket (1, 1): scores are NaN or infinite."
+    diverged = (
+        "The model diverged in epoch 1, bucket (1, 1): scores are NaN or infinite, or a vector is zero under cos."
+    )
     assert verdicts_of(curves) == [f"{diverged} {keep}", GO_BACK.format(0)]
 
 
