@@ -32,7 +32,8 @@ from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, LossSettings, PassSettings, Relation
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.home import come_home
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.home import Home, come_home
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer, query_groups
 from pbgeval.stats.groups import sortable_int32
@@ -143,6 +144,21 @@ def _columns(counts: Any) -> dict[str, Tensor]:  # noqa: ANN401 - QueryCounts
     return {f"{of} {name[:-2]}": getattr(part, name) for of, part in parts.items() for name in names}
 
 
+def _count_range(
+    state: QueryGroupState,
+    table: EntityTable,
+    first_id: int,
+    threads: BlockThreads,
+    known: KnownAnswers,
+    *,
+    home: Home,
+) -> None:
+    """Count a range, and bring the best candidates home with its counts, as a sweep does."""
+    rank(state, table, first_id, threads, known, home=home)
+    if state.result.top is not None:
+        state.result.top.bring(home)
+
+
 def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[str, Tensor]:
     """Rank the edges against all entities in two ranges of candidates, filtered."""
     num_entities, num_edges = graph.embeddings_ND.shape[0], len(graph.edges.rel)
@@ -185,7 +201,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             known = KnownAnswers(key_P[here], number_P[here])
             table = vectors.table(TYPE, 0, graph.embeddings_ND[start:stop], start)
             threads = BlockThreads.of_device(device, 1)
-            come_home(device, partial(rank, state, table, start, threads, known))
+            come_home(device, partial(_count_range, state, table, start, threads, known))
         found |= {f"{side.label} {name}": value for name, value in _columns(state.counts()).items()}
         query, score, is_known = state.result.scores.joined()
         packed = np.stack([query, sortable_int32(torch.from_numpy(score)), is_known])
