@@ -21,7 +21,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a context of typer's own click
         _refuse_repeated(self, ctx, args)
-        _take_texts(self, ctx)
+        _skip_pydantic(self, ctx)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
@@ -36,7 +36,7 @@ class CommandGroup(TyperGroup):
         if "--help-config" in args:
             end = args.index("--help-config") + 1
             ctx.obj, args = args[end:], args[:end]  # words to search for
-        _take_texts(self, ctx)
+        _skip_pydantic(self, ctx)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
@@ -58,15 +58,15 @@ def _refuse_repeated(command: Any, ctx: Any, args: Sequence[str]) -> None:  # no
             raise ConfigError(f"{param.opts[0]} is given {options.count(param)} times; give it once")
 
 
-def _take_texts(command: Any, ctx: Any) -> None:  # noqa: ANN401 - as above
+def _skip_pydantic(command: Any, ctx: Any) -> None:  # noqa: ANN401 - as above
     """Take texts, paths and known choices as they are: to read them, newer typer imports pydantic, 0.1 s."""
     for param in command.get_params(ctx):
         kind = getattr(param, "type_descriptor", None)
         if all(hasattr(kind, name) for name in ("annotation", "choices", "is_list", "parameter_info")):
-            param.process_value = partial(_value_of, param)
+            param.process_value = partial(_read_value, param)
 
 
-def _value_of(param: Any, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - as above
+def _read_value(param: Any, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - as above
     kind = param.type_descriptor
     (annotation,) = get_args(kind.annotation) if kind.is_list else (kind.annotation,)
     read = kind.parameter_info.parser or (annotation if annotation in (str, Path) else None)

@@ -118,7 +118,7 @@ class Inputs:
 
     @property
     def asks_by_time(self) -> bool:
-        """Whether queries of unlike times are different queries: of their own scores or known answers."""
+        """Whether queries of different times are different queries: of their own scores or known answers."""
         return self.takes_time or self.config.known_until is not None
 
     @property

@@ -247,7 +247,7 @@ def edge_scorer(
         cells_per_call: scores asked for at a time; less takes less memory.
         device: where ids go; None: to a module's parameters, else the CPU.
         takes_time: whether the function is called with a fourth argument, the time of each query's edge, int64 of the
-            shape of its known ids. Edges then need times, and queries of unlike times are different queries.
+            shape of its known ids. Edges then need times, and queries of different times are different queries.
 
     Raises:
         EvalError: a module in training mode, or without a `forward`; no cells per call; no such device.

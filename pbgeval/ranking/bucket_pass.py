@@ -146,7 +146,10 @@ def count_against_partition(
             of_part = (answers.between(start, stop) for answers in filters)
             rank(state, table.between(start, stop), start, threads, *of_part, home=home)
         num_outside = rows_E.numel() - state.queries.num_queries
-        folded = [of for block in state.queries.blocks if state.loss for of in state.losses[block.first].folded]
+        folded: list[Tensor] = []  # two of each block
+        if state.loss is not None:
+            for block in state.queries.blocks:
+                folded += state.losses[block.first].folded
         home.bring(partial(_tally, group, state, settings, tallies[hidden], num_outside), state.true_values(), *folded)
 
 

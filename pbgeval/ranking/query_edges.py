@@ -114,7 +114,7 @@ def group_queries(
 ) -> GroupQueries:
     """Arrange the queries of a query group; those whose true entity may not compete are left out.
 
-    If `by_time`, queries of unlike times have keys of their own.
+    If `by_time`, queries of different times have keys of their own.
     """
     hidden, rel_E, true_E = query_group.hidden, edges.columns.rel_n, edges.columns.entity(query_group.hidden)
     schema_E = np.zeros_like(rel_E) if edges.dynamic else rel_E  # index of each edge's relation in the config
@@ -155,7 +155,7 @@ def queries_by_key(
         queries_per_block: at most.
         by_relation: whether the queries of a block are of one relation.
         in_order: each query has a key of its own, in the order of the edges (of each relation).
-        time_E: of every edge; queries of unlike times then have keys of their own.
+        time_E: of every edge; queries of different times then have keys of their own.
     """
     rel_E, known_E, true_E = columns
     code_Q = rel_E[edge_Q] * num_known + known_E[edge_Q]

@@ -264,7 +264,10 @@ class TopCandidates:
     def bring(self, home: Home) -> None:
         """Bring home what is on a GPU, with what is found there."""
         if self._on_device is not None:
-            home.bring(partial(setattr, self, "_came_home"), self._on_device.lists_3Kk)
+            home.bring(self._keep, self._on_device.lists_3Kk)
+
+    def _keep(self, lists_3Kk: Tensor) -> None:
+        self._came_home = lists_3Kk
 
     def pack(self) -> list[np.ndarray]:
         """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
@@ -439,7 +442,10 @@ class QueryGroupState:
     def bring_true_values(self, home: Home) -> None:
         """Bring them home with other results of a GPU that has made and keeps all of them."""
         if self._is_read_Q is None and self.true_scores[VALUE].is_on_gpu:
-            home.bring(partial(setattr, self, "_true_value_Q"), self.true_values())
+            home.bring(self._keep_true_values, self.true_values())
+
+    def _keep_true_values(self, true_Q: Tensor) -> None:
+        self._true_value_Q = true_Q
 
     def prepared_candidates(self, x_CD: Tensor, entity_ids_C: np.ndarray) -> Tensor:
         """Prepare rows of candidates; the error names an entity whose row cannot be prepared."""

@@ -45,7 +45,7 @@ from pbgeval.scoring.scorer import dtype_of_candidates
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.transfers import sent
 
-# By what prepared candidates depend on: where they begin, their number, the type of vectors, a column of ones.
+# Prepared candidates of a range, by their first id, their number, the type of vectors, and whether a column is of ones.
 Shared = dict[tuple[int, int, torch.dtype, bool], CandidateRows]
 NOTHING_SAMPLED = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -153,13 +153,15 @@ def _candidates(
     """Return the prepared rows of some candidates of a table, those of another query group if they are the same."""
     group = state.queries.query_group
     dtype = dtype_of_candidates(group.scorer, state.hidden, table, state.dtype)
-    kind = first_id, rows.size, dtype, group.has_constant
+    key = first_id, rows.size, dtype, group.has_constant
     is_own = rows.size < table.num_rows or (group.scorer.transforms_candidates(state.hidden) and not group.moved)
-    if is_own or kind not in shared:
-        shared.clear()
-        prepared_CD = _prepared(state, table, rows, first_id + rows)
-        shared[kind] = CandidateRows(prepared_CD[None], state.exact_comparator)
-    return shared.pop(kind) if is_own else shared[kind]
+    if not is_own and key in shared:
+        return shared[key]
+    shared.clear()  # before others are made: memory is for one of them
+    candidates = CandidateRows(_prepared(state, table, rows, first_id + rows)[None], state.exact_comparator)
+    if not is_own:
+        shared[key] = candidates
+    return candidates
 
 
 def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, entity_ids_C: np.ndarray) -> Tensor:

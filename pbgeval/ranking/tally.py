@@ -104,7 +104,7 @@ class LossFold:
     def fold(self, scores_KC: Tensor, excluded: tuple[Tensor, Tensor] | Tensor, row_Q: Tensor | None = None) -> None:
         """Add a block of candidates; the cells that `excluded` names, or says in a mask, do not compete.
 
-        Each query has its own row of scores, or row `row`.
+        Row `row_Q` of the scores is that of each query; None: each has its own, in order.
         """
         real_QC = self._comparator.real_scores(scores_KC)
         real_QC = real_QC if row_Q is None else real_QC[row_Q]

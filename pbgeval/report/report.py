@@ -314,7 +314,7 @@ class Report(Result):
             relation: its name or id.
             head: the known entity: tails are listed. Its name; its id where entities have no names.
             tail: the same: heads are listed. Give one of both.
-            time: the query's time, where queries of unlike times are different (the model takes times, or
+            time: the query's time, where queries of different times differ (the model takes times, or
                 `known_until`); needed if the query has several.
             k: how many candidates, at most `save_topk`; None: 10, if there are as many.
 

@@ -73,7 +73,7 @@ def saved_list(result: Result, hidden: str, known: Named, relation: Named, time:
         hidden: the side that is asked for, head or tail.
         known: the entity at the other side.
         relation: the relation.
-        time: the query's time, where queries of unlike times are different.
+        time: the query's time, where queries of different times differ.
 
     Raises:
         OutputError: there are no lists, none of this query, or a file is not as it was written; an id alone does not

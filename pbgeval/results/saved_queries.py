@@ -43,7 +43,7 @@ class SavedQuery:
     relation: str
     tail: str
     candidates: Sequence[Candidate]  # the best first
-    time: str = ""  # where queries of unlike times are different
+    time: str = ""  # where queries of different times differ
 
 
 @frozen(eq=False)

@@ -46,7 +46,7 @@ def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary,
         topk: what is written; all its rows are there.
         edges: the bucket file whose queries they are.
         vocabulary: the labels.
-        by_time: whether queries of unlike times are different: the columns are `TIMED_COLUMNS`.
+        by_time: whether queries of different times are different: the columns are `TIMED_COLUMNS`.
 
     Returns:
         The path of the table.
@@ -75,7 +75,7 @@ def _lines(
     """Yield the lines of rows start to stop, grouped by edge."""
     block = edges.read(start, stop)
     rel_E = block.rel.numpy()
-    assert not by_time or block.time is not None, "queries of unlike times differ, but their edges have none"
+    assert not by_time or block.time is not None, "queries of different times differ, but their edges have none"
     times = [f"\t{time}" for time in block.time.tolist()] if by_time and block.time is not None else [""] * len(rel_E)
     ends = {
         side: _ends(side, side.pick(block.lhs, block.rhs).numpy(), rel_E, edges.bucket, vocabulary) for side in ENDS

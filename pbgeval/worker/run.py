@@ -81,6 +81,7 @@ from pbgeval.worker.sweep import do_sweep, range_of_name
 MAX_MULTIPLICATIONS_OF_ONE_THREAD = 1 << 25  # some milliseconds
 MULTIPLICATIONS_PER_OWN_SCORE = 1 << 10  # a guess for models that are asked for their scores
 LEASE = "lease"  # a file of the scratch folder, which is there as long as the others are
+BYTES_OF_RUN = 16 << 20  # that a worker holds before it begins and a process that plans does not: it was up to 6 MB
 
 
 def work_as_local_worker(work: Work) -> Result | EvalError | None:
@@ -292,9 +293,6 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
         resident = max(one.held_bytes for one in found)
         plan = with_memory(plan, work.inputs, work.protocol, context.device, resident, team.local_size, num_threads)
     return with_estimate(plan, work.inputs, work.protocol, [one.speed for one in found])
-
-
-BYTES_OF_RUN = 16 << 20  # that a worker holds before it begins and a process that plans does not: it was up to 6 MB
 
 
 def plan_alone(
