@@ -16,7 +16,7 @@ import pytest
 
 from pbgeval.cluster import claim as claim_module
 from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, describe_process, scheduler_job
-from pbgeval.errors import IncompleteError, OutputError
+from pbgeval.errors import OutputError
 from tests.clusters import wait_until
 
 
@@ -140,13 +140,14 @@ def test_who_was_taken_for_dead_leaves_the_directory_alone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
+def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(claim_module, "HEARTBEAT_SECONDS", 10.0)  # on a busy machine, none is taken for dead
     left_by(tmp_path, **dead_process())
     claims, barrier = [claim(tmp_path) for _ in range(8)], threading.Barrier(8)
 
     def start(one: Ownership) -> None:
         barrier.wait()
-        with suppress(OutputError, IncompleteError):  # refused, or taken over by another that saw the dead one, too
+        with suppress(OutputError):
             one.acquire()
 
     with ThreadPoolExecutor(8) as threads:
