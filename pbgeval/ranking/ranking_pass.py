@@ -34,7 +34,7 @@ from pbgeval.ranking.groups import refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, positions
 from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import QueryBlock
-from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, ScoreCollector
+from pbgeval.ranking.query_group_state import CellSample, QueryGroupState
 from pbgeval.ranking.range_work import TASKS_PER_THREAD, RangeWork, are_known
 from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
@@ -221,7 +221,7 @@ def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> Query
             with state.lock:
                 home.bring(partial(state.add_in_time, block), torch.stack(in_time_counts.columns))
         if counted.scores_KC is not None:
-            _hand_over(work, block, run, request, counted.scores_KC, counted.true_Q)
+            _hand_over(work, home, (block, run), request, counted.scores_KC, counted.true_Q)
     return reduce(add, found)
 
 
@@ -236,8 +236,11 @@ def _parts(backend: Backend, block: Block) -> Iterator[tuple[Block, Counted]]:
         yield from _parts(backend, block.between(*columns))
 
 
-def _hand_over(work: RangeWork, block: QueryBlock, run: int, counted: Block, scores_KC: Tensor, true_Q: Tensor) -> None:
-    """Pass a block's scores to the loss, the pool and the top candidates, as requested."""
+def _hand_over(
+    work: RangeWork, home: Home, task: tuple[QueryBlock, int], counted: Block, scores_KC: Tensor, true_Q: Tensor
+) -> None:
+    """Pass the scores of a block and a run of candidates to the loss, the pool and the top candidates, as requested."""
+    block, run = task
     state, entity_ids_C = work.state, work.entity_ids(run)
     row_Q, own_Q, known = counted.queries.row_on_device_Q, counted.own_Q, counted.known
     if state.loss is not None:
@@ -248,7 +251,11 @@ def _hand_over(work: RangeWork, block: QueryBlock, run: int, counted: Block, sco
         state.losses[block.first].fold(scores_KC, excluded, row_Q)
     if state.pool is not None:
         known_by_query = None if known is None else _by_query(counted.queries.row_Q, known)
-        _add_all(state.pool, block, scores_KC[row_Q], own_Q, known_by_query)
+        add_all = partial(_add_all, state, block, (counted.queries.row_Q, own_Q), known_by_query)
+        if isinstance(state.pool, PooledScores):  # its scores are too many to wait on a GPU
+            add_all(scores_KC.cpu())
+        else:
+            home.bring(add_all, scores_KC)
     skipped = int(block.continues_key)  # the block in which a key begins passes it on, once
     if state.result.top is not None and skipped < scores_KC.shape[0]:
         row_P, column_P = (index.numpy() for index in known or NO_CELLS)
@@ -265,17 +272,23 @@ def _by_query(row_Q: Tensor, known: CellIndex) -> CellIndex:
 
 
 def _add_all(
-    pool: ScoreCollector | PooledScores,
+    state: QueryGroupState,
     block: QueryBlock,
-    scores_QC: Tensor,
-    own_Q: Tensor,
+    of_queries: tuple[Tensor, Tensor],
     known: CellIndex | None,
+    scores_KC: Tensor,
 ) -> None:
-    """Add the scores of all cells of a block except the true entities' to the pool."""
+    """Add the scores of all cells of a block except the true entities' to the pool as it is now, on the host.
+
+    `of_queries` has the row of each query, and the column of its true entity.
+    """
+    row_Q, own_Q = of_queries
+    scores_QC = scores_KC[row_Q]
     competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
     competes_QC[own_cells(own_Q, scores_QC.shape[1])] = False
     score_P, query_P, known_P = competing_scores(scores_QC, competes_QC, known)
-    pool.add(block.first + query_P.numpy(), score_P, None if known_P is None else known_P.numpy())
+    assert state.pool is not None, "every score is compared"
+    state.pool.add(block.first + query_P.numpy(), score_P, None if known_P is None else known_P.numpy())
 
 
 def score_cells(
