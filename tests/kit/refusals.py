@@ -1,8 +1,10 @@
-"""What a call that is refused says: faults of a line each."""
+"""What a call that is refused says: faults of a line each; and tables of them, which are read line by line."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -21,3 +23,9 @@ def fault_of(call: Callable[[], object], kind: type[EvalError] = EvalError) -> s
     """Return the only fault that a call raises."""
     (fault,) = faults_of(call, kind)
     return fault
+
+
+def rows_of(path: Path) -> list[tuple[str, str, str]]:
+    """Return the rows of a table: the name of its section, what is given, and the fault that it makes."""
+    sections = re.findall(r"^\[(.*)\]\n((?:.+\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(section, *line.split(" -> ")) for section, lines in sections for line in lines.splitlines()]

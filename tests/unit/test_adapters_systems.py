@@ -21,7 +21,6 @@ from pbgeval import EvalConfig, evaluate
 from pbgeval.config import load_config
 from pbgeval.config.loading import check_config
 from pbgeval.errors import ConfigError, EvalError, StorageError
-from pbgeval.models.labels import labels_in_order, read_labels
 from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS
 from tests.contracts.scorer_contract import assert_ranks, assert_ranks_of_side, evaluated, some_edges
@@ -116,35 +115,6 @@ def test_old_names_of_parameters_and_labels_are_read(tmp_path: Path) -> None:
     assert (list(model.entity_names() or [])[:2], model.relation_names()) == (["e0", "e1"], None)
 
 
-@pytest.mark.parametrize("read", [read_labels, lambda *of: list(labels_in_order(*of))])
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0\ta\n1\tb c\n2\t\n", ["a", "b c", ""]),
-        ("2\tx\n0\ta\r\n1\tb", ["a", "b", "x"]),
-        ("a\nb c\n0", ["a", "b c", "0"]),
-        ("9" * 5000 + "\ta\n", None),
-        ("0\ta\n1\tb\n", None),
-        ("0\ta\n1\tb\n1\tc\n", None),
-        ("0\ta\n2\tb\n3\tc\n", None),
-        ("0 a\n", None),
-        ("0\ta\n1\tb\n2\tc\n3\td\n", None),
-        ("a\nb\n2\tc\n", None),
-        ("0\ta\nb\nc\n", None),
-    ],
-)
-def test_labels_are_read_in_any_order_and_each_id_must_have_one(
-    read: Callable[[Path, int], list[str]], text: str, expected: list[str] | None, tmp_path: Path
-) -> None:
-    path = tmp_path / "labels.tsv"
-    path.write_bytes(text.encode())
-
-    if expected is None:
-        assert re.search(r"labels.tsv:\d?:? (expected|\d labels? for 3 ids|id 1 has)", fault_of(lambda: read(path, 3)))
-    else:
-        assert expected == read(path, 3)
-
-
 def let_import_libkge(monkeypatch: pytest.MonkeyPatch) -> None:
     for module_name, module in LIBKGE_MODULES.items():
         monkeypatch.setitem(sys.modules, module_name, module)
@@ -213,25 +183,13 @@ def npy(shape: str, descr: str = "<f4") -> bytes:
 CONFIG_FAULTS = [
     ({"model_name": "ConvE"}, "model_name: expected one of TransE, .*SimplE, found 'ConvE'"),
     ({"model_name": None}, "model_name: expected a text, found None"),
-    ({"model_name": None, "model": "ConvE"}, "model: expected one of TransE, .*, found 'ConvE'"),
-    ({"model_name": "RotatE", "gamma": "12"}, "gamma: expected a finite number > 0, found 12"),
     (
         {"model_name": "RotatE", "gamma": float("inf")},
         "cannot read the arguments of a training: Infinity, which is no number",
     ),
-    ({"model_name": "RotatE", "gamma": 10**400}, "gamma: expected a finite number > 0, found 1000"),
 ]
-LYING_HEADERS = [
-    *(
-        npy(shape)
-        for shape in (f"({2**62}, {2**62})", f"({10**30}, 6)", "(-3, 6)", "(3.0, 6)", "(" * 3000 + ")" * 3000)
-    ),
-    *(npy(shape) for shape in ("__import__('os').getpid()", "(3000, 6)", "(3, 6", "'''")),
-    npy("(3, 6)", "|O"),
-    npy("(3, 6)").replace(b"}", b"["),
-    b"PK\x03\x04" + bytes(99),
-    b"",
-]
+# Others: tests/file_bombs.py.
+LYING_HEADERS = [npy("__import__('os').getpid()"), npy("(3000, 6)"), npy("(3, 6"), npy("(3, 6)", "|O"), b""]
 FAULTS = [
     *(("DistMult", arguments(**changes), f"config.json: {fault}") for changes, fault in CONFIG_FAULTS),
     *(
@@ -305,25 +263,6 @@ OWN_ARRAYS = [
     ),
     ({"model": "rotate"}, (5, 6), (2, 6), "rotate with entity vectors of 6 columns needs relation vectors of 3"),
     ({"model": "complex", "reciprocal": True}, (5, 6), (3, 6), "two rows per relation .*, found 3 rows"),
-    (
-        {"model": "bilinear"},
-        (5, 6),
-        (2, 6),
-        "model must be one of distmult, complex, .* got bilinear",
-    ),
-    ({"model": "transe", "norm": 3}, (5, 6), (2, 6), "model.json: norm must be 1 or 2, got 3"),
-    (
-        {"model": 1},
-        (5, 6),
-        (2, 6),
-        "wrong value of model: 1; the keys are .*, such as {.model.: .complex.}",
-    ),
-    (
-        {"kind": "complex"},
-        (5, 6),
-        (2, 6),
-        "unknown key kind; the keys are model, reciprocal, norm",
-    ),
 ]
 
 
@@ -385,27 +324,10 @@ UNKNOWN = {
             "found _relation_embedder.projection.weight as well",
         ),
         ([1], "expected a checkpoint of LibKGE with 'model' and 'config', found list"),
-        ({"model": 1}, "expected a checkpoint of LibKGE with 'model' and 'config', found model"),
-        ({"model": ({}, {}), "config": {"x": 1}}, "config: expected LibKGE's options with a model"),
         ({"model": ({}, {}), "config": {"model": "conve"}}, "config: model: expected one of complex, .* found 'conve'"),
         ({"model": ({}, {}), "config": {"model": "cp"}}, "expected _entity_embedder._embeddings.weight, found nothing"),
         ({"model": ({}, {}), "config": {"model": "transe"}}, r"transe.l_norm: expected 1 or 2, found None"),
         ({"model": 3, "config": {"model": "cp"}}, "model: expected parameters by name, found int"),
-        ({"model": ({}, {}), "config": 3}, "config: expected LibKGE's options with a model"),
-        (
-            {"model": ({}, {}), "config": {"model": "transe", "transe": {"l_norm": ["x"]}}},
-            "expected 1 or 2, found list",
-        ),
-        (
-            {
-                "model": ({}, {}),
-                "config": {
-                    "model": "reciprocal_relations_model",
-                    "reciprocal_relations_model": {"base_model": {"type": ["x"]}},
-                },
-            },
-            "config: model: expected one of complex, .* found 'list'",
-        ),
     ],
 )
 def test_what_is_wrong_with_a_checkpoint_is_named(saved: Any, fault: str, tmp_path: Path) -> None:
@@ -470,7 +392,6 @@ def test_a_config_with_no_model_is_refused_by_its_key(place: str, fault: str, tm
     ("settings", "fault"),
     [
         ({"comparator": "l2"}, "comparator: the model has 'dot', but the config says 'l2'; remove the key"),
-        ({"comparator": "cos"}, "comparator: the model has 'dot', but the config says 'cos'; remove the key"),
         ({"global_emb": True}, "global_emb: the model has False, but the config says True; remove the key"),
         ({"dimension": 7}, "dimension: the model has 6, but the config says 7; remove the key"),
         ({"max_norm": 1.0}, "max_norm: the model has None, but the config says 1.0; remove the key"),

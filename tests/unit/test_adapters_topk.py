@@ -72,11 +72,9 @@ def test_entities_of_a_file_are_the_candidates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Heads: a\t1\t\n", ":1: expected an edge, 'head relation tail', found 'Heads: a"),
         ("a b\n", ":1: expected an edge, 'head relation tail', found 'a b'"),
         ("\na r b\nTails: \n", ":3: expected the line 'Heads: ...' of edge 'a r b', found 'Tails: '"),
         ("a r b\nHeads: \n", ":3: expected the line 'Tails: ...' of edge 'a r b', found the end of the file"),
-        ("a r b\nHeads: \n\n", ":3: expected the line 'Tails: ...' of edge 'a r b', found ''"),
         ("a\tr\tb\tc\nHeads:\nTails:\n", ":1: expected 3 columns separated by tabs, found 4"),
         ("a\t\tb c\nHeads:\nTails:\n", ":1: rel is empty"),
         ("a r b\nHeads: x\t1\ry\t1\nTails:\n", ":2: a carriage return (CR) within the line"),
@@ -84,8 +82,6 @@ def test_entities_of_a_file_are_the_candidates(tmp_path: Path) -> None:
         ("a r b\nHeads: x\n", ":2: expected entities and confidences by turns"),
         ("a r b\nHeads: x\t1\t\t2\t\n", ":2: expected entities and confidences by turns"),
         ("a r b\nHeads: x\thigh\t\n", ":2: expected a confidence, a finite number, found 'high'"),
-        ("a r b\nHeads: x\t1_0\t\n", ":2: expected a confidence, a finite number, found '1_0'"),
-        ("a r b\nHeads: x\tnan\t\n", ":2: expected a confidence, a finite number, found 'nan'"),
         ("a r b\nHeads: \nTails: x\tinf\t\n", ":3: expected a confidence, a finite number, found 'inf'"),
         ("a r b\nHeads: x\t0.1\ty\t0.2\t\n", ":2: expected confidences in descending order, found 0.2 after 0.1"),
         ("a r b\nHeads: x\t0.2\tx\t0.2\t\n", ":2: expected each entity once, found 'x' again"),

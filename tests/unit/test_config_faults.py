@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -110,14 +109,10 @@ BASES = {
 }
 
 
-def rows_of(path: Path) -> list[tuple[str, str, str]]:
-    """Return rows of a base, its changes as JSON, and the fault that they make."""
-    sections = re.findall(r"^\[(.*)\]\n((?:.+\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return [(base, *line.split(" -> ")) for base, lines in sections for line in lines.splitlines()]
-
-
 @pytest.mark.parametrize(
-    ("base", "changes", "fault"), rows_of(Path(__file__).with_name("config_faults.txt")), ids=lambda of: of[:70]
+    ("base", "changes", "fault"),
+    refusals.rows_of(Path(__file__).with_name("config_faults.txt")),
+    ids=lambda of: of[:70],
 )
 def test_what_makes_no_sense_is_one_line_and_all_else_is_accepted(
     folder: Path, base: str, changes: str, fault: str

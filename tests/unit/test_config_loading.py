@@ -113,7 +113,6 @@ def test_a_dict_is_a_config_whose_paths_lead_from_the_working_directory(
     ("name", "text", "fault"),
     [
         ("a.yaml", "hits_at: [1\n", "a.yaml:2:1: not valid YAML: expected ',' or ']', but got '<stream end>'"),
-        ("a.yaml", "hits_at: 1: 2\n", "a.yaml:1:11: not valid YAML: mapping values are not allowed here"),
         (
             "a.yaml",
             "a: !!python/name:os.system\n",
@@ -123,7 +122,6 @@ def test_a_dict_is_a_config_whose_paths_lead_from_the_working_directory(
         ("a.yaml", "[" * 100_000, "a.yaml: not valid YAML: maximum recursion depth exceeded"),
         ("a.yaml", "", "a.yaml: expected keys with values, got None"),
         ("a.toml", "hits_at = [1\n", "a.toml: not valid TOML: "),
-        ("a.toml", "a = 1\na = 2\n", "a.toml: not valid TOML: Cannot overwrite a value (at line 2, column 6)"),
         ("a.toml", "a = " + "[" * 100_000, "a.toml: not valid TOML: "),
         ("a.toml", "hits_at = 1979-05-27\n", "a.toml: hits_at: expected a list, got datetime.date(1979, 5, 27) (date)"),
     ],
@@ -209,58 +207,19 @@ def test_a_python_file_runs_in_its_place_with_its_neighbours(folder: Path, tmp_p
     assert set(os.listdir(folder)) == {"entity", "edges", "checkpoint", "eval.py", "neighbour.py"}  # no bytecode
 
 
-BROKEN = {
-    "syntax error": ("x = 1\n\ndef get_config(:\n", "eval.py:3: SyntaxError: invalid syntax"),
-    "unclosed bracket": ("x = 1\ny = (\n", "eval.py:2: SyntaxError: '(' was never closed"),
-    "exception at import": ("x = 1\ny = x / 0\n", "eval.py:2: ZeroDivisionError: division by zero"),
-    "exception in the function": (
-        "def get_config():\n    settings = {}\n    return settings['a']\n",
-        "eval.py:3: KeyError: 'a'",
-    ),
-    "exception below": ("import json\n\njson.loads('{')\n", "eval.py:3: JSONDecodeError: "),
-    "message of several lines": ("raise ValueError('a\\nb')\n", "eval.py:1: ValueError: a b"),
-    "no message": ("raise ValueError\n", "eval.py:1: ValueError"),
-    "exit": ("import sys\nsys.exit(3)\n", "eval.py:2: SystemExit: 3"),
-    "missing module": ("import absent_module\n", "eval.py:1: ModuleNotFoundError: No module named 'absent_module'"),
-    "neither function": (
-        "x = 1\n",
-        "eval.py: this config file has neither get_config() nor get_torchbiggraph_config()",
-    ),
-    "empty": ("", "eval.py: this config file has neither get_config() nor get_torchbiggraph_config()"),
-    "a list from get_config": (
-        "def get_config():\n    return []\n",
-        "eval.py: get_config(): expected an EvalConfig or a dict, got [] (list)",
-    ),
-    "nothing from PBG's": (
-        "def get_torchbiggraph_config():\n    pass\n",
-        "eval.py: get_torchbiggraph_config(): expected a dict, got None",
-    ),
-    "misspelt keyword": (
-        OURS.replace("EvalConfig(", "EvalConfig(num_batch_neg=3, "),
-        "eval.py:4: num_batch_neg: unknown key; did you mean 'num_batch_negs'?",
-    ),
-    "missing keyword": (
-        "from pbgeval.config import RelationSchema\n\nRelationSchema(lhs='all')\n",
-        "eval.py:3: name, rhs: this key is required",
-    ),
-    "null byte": ("x = 1\0", "eval.py: expected a config file, found binary data"),
-    "another type": (
-        OURS.replace("EvalConfig(", "EvalConfig(batch_size='1000', "),
-        "eval.py: batch_size: expected an int, got '1000' (str)",
-    ),
-    "broken JSON": (
-        '{\n  "a": 1,\n  b\n}',
-        "eval.json:3:3: not valid JSON: Expecting property name enclosed in double quotes",
-    ),
-    "empty JSON": ("", "eval.json:1:1: not valid JSON: Expecting value"),
-    "a list in JSON": ("[1]", "eval.json: expected a JSON object, got [1]"),
-    "null in JSON": ("null", "eval.json: expected a JSON object, got None"),
-    "bytes as Python": ("\x89HDF\udcff\udcfe", "eval.py:1: SyntaxError: "),
-    "bytes as JSON": ("\x89HDF\udcff\udcfe", "eval.json: not valid JSON: "),
-}
+MISSPELT = OURS.replace("EvalConfig(", "EvalConfig(num_batch_neg=3, ")
 
 
-@pytest.mark.parametrize(("text", "start"), BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        *(
+            (json.loads(text), start)
+            for _, text, start in refusals.rows_of(Path(__file__).with_name("config_file_faults.txt"))
+        ),
+        (MISSPELT, "eval.py:4: num_batch_neg: unknown key; did you mean 'num_batch_negs'?"),
+    ],
+)
 def test_a_broken_file_gives_one_line_with_its_place(folder: Path, text: str, start: str) -> None:
     path = folder / start.partition(":")[0]
     path.write_bytes(text.encode("utf-8", "surrogateescape"))

@@ -13,7 +13,7 @@ import pytest
 from pbgeval.config import EvalConfig, load_config
 from pbgeval.config.overrides import apply_override
 from pbgeval.errors import ConfigError
-from pbgeval.scoring.comparators import COMPARATORS
+from tests.kit.refusals import faults_of, rows_of
 
 SETTINGS = {
     "entities": {"all": {"num_partitions": 2}, "a.b": {"num_partitions": 1}},
@@ -135,76 +135,16 @@ def test_paths_of_overrides_start_in_the_working_directory(
     assert ([str(elsewhere / "edges")], str(tmp_path / "entity")) == (config.edge_paths, config.entity_path)
 
 
-FAULTS = [
-    (["num_batch_neg=3"], ["unknown key; did you mean 'num_batch_negs'?"]),
-    (["nothing"], ["expected KEY=VALUE, for example -p candidates=all"]),
-    (
-        ["labels=names"],
-        ["unknown key; names are found in dictionary_path, those in tables of a checkpoint in entity_path"],
-    ),
-    (["device=cuda"], ["unknown key; use --device (in Python: the argument device)"]),
-    (["overwrite=True"], ["unknown key; use --overwrite (in Python: the argument overwrite)"]),
-    (["output=results/x"], ["unknown key; use --output (in Python: the argument output)"]),
-    (["known=valid"], ["unknown key; did you mean 'filter_paths'?"]),
-    (["all_negs=True"], ["unknown key; did you mean candidates=partition, or relations.INDEX.all_negs?"]),
-    (["name=x"], ["unknown key; kgeval-dist --help-config lists all keys"]),
-    (["batch_size=many"], ["expected an int, got 'many' (str)"]),
-    (["batch_size=1.5"], ["expected an int, got '1.5' (str)"]),
-    (["sample_edges=0.5"], ["expected a number of edges, for example 10000, got '0.5' (str)"]),
-    (["sample_edges=50%"], ["expected a number of edges, for example 10000, got '50%' (str)"]),
-    (["batch_size=none"], ["expected an int, got 'none' (str)"]),
-    (["margin=wide"], ["expected a number, got 'wide' (str)"]),
-    (["margin=inf"], ["expected a finite number, got inf"]),
-    (["bias=maybe"], ["expected a bool (True or False), got 'maybe' (str)"]),
-    (["hits_at=1,x"], ["hits_at[1]: expected an int, got 'x' (str)"]),
-    (["hits_at.5=1"], ["hits_at has 2 elements, numbered from 0"]),
-    (["hits_at.x=1"], ["expected an index (0, 1, ...), got 'x'"]),
-    (["seed.x=1"], ["seed has no key 'x'"]),
-    (["relations=x"], ["relations has nested keys: write relations.INDEX.KEY=VALUE"]),
-    (["relations.0=x"], ["relations has nested keys: write relations.INDEX.KEY=VALUE"]),
-    (["relations.2.operator=none"], ["relations has 2 elements, numbered from 0"]),
-    (["relations.-1.operator=none"], ["expected an index (0, 1, ...), got '-1'"]),
-    (["relations.0.operater=none"], ["unknown key; did you mean 'operator'?"]),
-    (["entities=x"], ["entities has nested keys: write entities.NAME.KEY=VALUE"]),
-    (["entities.all=x"], ["entities has nested keys: write entities.NAME.KEY=VALUE"]),
-    (["entities.user.dimension=4"], ["unknown entity type; expected one of all, a.b"]),
-    (["entities.all.rows=4"], ["unknown key; the keys here are dimension, featurized, num_partitions"]),
-    (["entities.all.num_partitions=x"], ["expected an int, got 'x' (str)"]),
-    (["seed=-1"], ["expected an int >= 0 and < 2**63, got -1"]),
-    (
-        ["pbg_semantics=True", "workers=2", "num_batch_negs=3"],
-        [None, None, "batch_size: must be a multiple of num_batch_negs (3), got 1000"],
-    ),
-    (["comparator=l3"], [f"expected one of {', '.join(COMPARATORS)}, got 'l3'"]),
-    (["entity_path="], ["expected the path of a directory, got ''"]),
-    (
-        ["entities.a.b.num_partitions=3", "relations.1.operator=complex_diagonal", "dimension=7"],
-        [
-            "is 3, but entities['all'] has 2; both need the same number",
-            None,
-            "relations[1].operator: complex_diagonal needs an even dimension, but 'a.b' has 7",
-        ],
-    ),
-    (
-        ["edge_paths=edges,absent", "checkpoint_path=/absent"],
-        [
-            "edge_paths[1]: no such directory: {folder}/absent (absent, relative to the working directory)",
-            "no such directory: /absent",
-        ],
-    ),
-]
-
-
-@pytest.mark.parametrize(("overrides", "faults"), FAULTS)
-def test_a_fault_names_the_override_that_makes_it(
-    load: Load, overrides: list[str], faults: list[str | None], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("overrides", "faults"), [of for _, *of in rows_of(Path(__file__).with_name("override_faults.txt"))]
+)
+def test_a_fault_names_the_override_that_makes_it(load: Load, overrides: str, faults: str, tmp_path: Path) -> None:
     """Also of other keys; a path is looked for in one place only."""
-    with pytest.raises(ConfigError) as caught:
-        load(*overrides)
+    found = faults_of(lambda: load(*overrides.split(" | ")), ConfigError)
 
-    lines = [f"-p {one}: {fault}" for one, fault in zip(overrides, faults, strict=True) if fault is not None]
-    assert lines == [fault.replace(str(tmp_path), "{folder}") for fault in caught.value.faults]
+    pairs = zip(overrides.split(" | "), faults.split(" | "), strict=True)
+    lines = [f"-p {one}: {fault}" for one, fault in pairs if fault != "-"]
+    assert lines == [fault.replace(str(tmp_path), "{folder}") for fault in found]
 
 
 def test_an_override_does_not_change_what_the_config_file_returned(

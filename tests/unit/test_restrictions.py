@@ -125,73 +125,11 @@ def test_any_place_of_any_graph_is_found_by_address_and_by_name(
     assert sorted(set(chosen)) == found.of_side[Side.LHS].tolist()
 
 
-WRONG = {
-    "unknown with a near one": (
-        {"restrict_entities": ["pen", "boob"]},
-        "restrict_entities: unknown entity 'boob'; did you mean 'bob'?",
-    ),
-    "unknown with none near": (
-        {"head_candidates": ["zzzzzzz"]},
-        "head_candidates: unknown entity 'zzzzzzz'; expected the name or type:partition:row of an entity of a type "
-        "that relations use (item, user)",
-    ),
-    "of a type that is not used": (
-        {"restrict_entities": ["tag:0:1"]},
-        "restrict_entities: unknown entity 'tag:0:1'; expected the name or type:partition:row of an entity of a type "
-        "that relations use (item, user)",
-    ),
-    "in two types": (
-        {"tail_candidates": ["eve"]},
-        "tail_candidates: ambiguous entity 'eve': 2 have that name; write 'item:0:1' or 'user:0:2'",
-    ),
-    "in two partitions": (
-        {"restrict_entities": ["ann"]},
-        "restrict_entities: ambiguous entity 'ann': 2 have that name; write 'user:0:0' or 'user:1:1'",
-    ),
-    "a row out of range": (
-        {"restrict_entities": ["user:1:2"]},
-        "restrict_entities: row out of range in 'user:1:2': expected 0 to 1",
-    ),
-    "a partition out of range": (
-        {"restrict_entities": ["item:1:0"]},
-        "restrict_entities: partition out of range in 'item:1:0': expected 0 to 0",
-    ),
-    "no entity": (
-        {"restrict_entities": []},
-        "restrict_entities: empty restriction: needs at least one entity",
-    ),
-    "no relation": (
-        {"restrict_relations": []},
-        "restrict_relations: empty restriction: needs at least one relation",
-    ),
-    "an unknown relation": (
-        {"restrict_relations": ["know"]},
-        "restrict_relations: unknown relation 'know'; did you mean 'knows'?",
-    ),
-    "a relation like nothing": (
-        {"restrict_relations": ["xyzzy"]},
-        "restrict_relations: unknown relation 'xyzzy'; the relations are likes, knows, 0",
-    ),
-    "two relations of one name": (
-        {"restrict_relations": ["likes"]},
-        "restrict_relations: ambiguous relation 'likes': 2 have that name; write 'rel:0' or 'rel:2'",
-    ),
-    "an index out of range": (
-        {"restrict_relations": ["4"]},
-        "restrict_relations: unknown relation '4': expected an index from 0 to 3",
-    ),
-    "no candidate competes": (
-        {"restrict_entities": ["bob"], "tail_candidates": ["pen"]},
-        "tail_candidates: empty restriction: needs at least one entity of restrict_entities",
-    ),
-}
-
-
-@pytest.mark.parametrize(("lists", "fault"), WRONG.values(), ids=WRONG.keys())
-def test_a_name_that_stands_for_nothing_or_too_much_is_refused(
-    tmp_path: Path, lists: dict[str, list[str]], fault: str
-) -> None:
-    assert [fault] == faults_of(config(tmp_path, **lists))
+@pytest.mark.parametrize(
+    ("lists", "fault"), [of for _, *of in refusals.rows_of(Path(__file__).with_name("restriction_faults.txt"))]
+)
+def test_a_name_that_stands_for_nothing_or_too_much_is_refused(tmp_path: Path, lists: str, fault: str) -> None:
+    assert [fault] == faults_of(config(tmp_path, **json.loads(lists)))
 
 
 @pytest.mark.parametrize("key", ["restrict_relations", "restrict_entities"])
