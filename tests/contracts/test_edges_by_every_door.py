@@ -30,7 +30,6 @@ from pbgeval.notation import Side
 from pbgeval.progress import Observer
 from pbgeval.storage.edge_columns import EdgeForms
 from pbgeval.storage.edge_text import Names
-from tests.examples import is_quick
 from tests.kit.names import buckets_in
 
 ENTITIES = ["a", "b", 'say "c"', "d,e", "1", "2", "é", "#x", " a ", "e\u0301", "\x01", '"b"']
@@ -174,13 +173,12 @@ SAMPLE = FILES["testing"]  # the only name that OpenBioLink's door has
 
 
 def doors_of(name: str, settings: Settings, at: int) -> list[str]:
-    """Doors that a file of this name may come through; without --all one of those with a model, which take turns."""
+    """Doors that a file of this name may come through; of those with a model one, as they take turns."""
     columns = settings.get("edge_columns", "hrt")
     closed = {"OpenBioLink"} if name != SAMPLE else set()
     if "," not in columns and (columns.endswith("w") or "r" not in columns):
         closed |= {"topk --test", "topk --known"}  # which refuse weights, and have no dictionary of relations
-    if is_quick():
-        closed |= {*WITH_A_MODEL} - {WITH_A_MODEL[at % len(WITH_A_MODEL)]}
+    closed |= {*WITH_A_MODEL} - {WITH_A_MODEL[at % len(WITH_A_MODEL)]}
     return [door for door in DOORS if door not in closed]
 
 
@@ -225,7 +223,6 @@ GOOD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, Edges]] = 
     ("test.tsv", ' a \tr\te\u0301\n\x01\ts\t"b"\n', {}, [(" a ", "r", "e\u0301"), ("\x01", "s", '"b"')]),
     ("test.csv", ' a ,r,"""b"""\r\n\x01,s,say "c"', {}, [(" a ", "r", '"b"'), ("\x01", "s", 'say "c"')]),
     ("test.tsv", "a\tr\tb\r\nb\ts\ta\r", {}, [("a", "r", "b"), ("b", "s", "a")]),
-    ("test.tsv", "\n\n\na\tr\tb\n\n", {}, [("a", "r", "b")]),
     (
         SAMPLE,
         'a\tr\t"say ""c"""\t917\t1\t"A\tB"\né\ts\td,e\t0\t\t\n',
@@ -243,7 +240,6 @@ GOOD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, Edges]] = 
 HEAD = ("head", "relation", "tail")
 BAD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, str]] = [
     ("test.tsv", LINES + "a\tr\tb\t1\n", {}, ":4: expected 3 columns separated by tabs, found 4"),
-    ("test.tsv", "a\tr\tb\tx\n", {}, ":1: expected 3 columns separated by tabs, found 4"),
     ("test.tsv", "a r b\n", {}, ":1: expected 3 columns separated by tabs, found 1; columns must be separated by tabs"),
     ("test.tsv", "a\tb\n", {}, "found 2; set edge_columns to the columns of the file (ht: no relation)"),
     ("test.tsv", "a\tb\n", {"edge_columns": "ht"}, "read without a column of relations (edge_columns), but"),
@@ -252,7 +248,6 @@ BAD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, str]] = [
     ("test.csv", "a,r,b\nb,r,a\ra,r,a\n", {}, ":2: a carriage return (CR) within the line"),
     ("test.tsv", "a\tr\tb\r\nb\tr\ta\n", {}, ": some lines end in CRLF and others in LF"),
     ("test.tsv", b"a\tr\tb\xe9\n", {}, ":1: expected UTF-8 text, found byte 0xe9"),
-    ("test.tsv", "", {}, ": there are no edges in this file"),
     ("test.tsv", "\n\n", {}, ": there are no edges in this file"),
     ("test.tsv", "#\n", {"edge_comment": "#"}, ": there are no edges in this file"),
     (
@@ -262,13 +257,9 @@ BAD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, str]] = [
         "a quoted field goes on in the next line, which edge_comment does",
     ),
     ("test.tsv", "a\t\tb\n", {}, ":1: rel is empty"),
-    ("test.tsv.gz", gzip.compress(LINES.encode())[:-4], {}, "Compressed file ended"),
     ("test.tsv.gz", gzip.compress(b"a\tr\tb\na\tr\n")[:-4], {}, "Compressed file ended"),
     ("test.tsv.gz", LINES, {}, ": cannot read this text file: no gzip, although its name ends in .gz"),
-    ("test.tsv", LINES + "   \n", {}, ":4: expected 3 columns separated by tabs, found 1"),
-    ("test.tsv", LINES + "a\tr\tb\t\n", {}, ":4: expected 3 columns separated by tabs, found 4"),
     ("test.tsv", "a\tr\tb\na\tr\t \r\n", {}, ": some lines end in CRLF and others in LF; end all of them alike"),
-    ("test.tsv", "a\t\tb\n\tr\tb\n", {}, ":1: rel is empty"),
     ("test.tsv", "a\t\tb\na\tr\n", {}, ":2: expected 3 columns separated by tabs, found 2"),
     (
         "test.tsv",
@@ -288,9 +279,7 @@ BAD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, str]] = [
         {"edge_delimiter": "tab"},
         ":2: wrong quotation marks (RFC 4180): the quotation mark",
     ),
-    (SAMPLE, "a\t\tb\n", {"edge_delimiter": "tab"}, ":1: rel is empty"),
     (SAMPLE, b"a\tr\t\xff\n", {"edge_delimiter": "tab"}, ":1: expected UTF-8 text, found byte 0xff"),
-    (SAMPLE, "\n", {"edge_delimiter": "tab"}, ": there are no edges in this file"),
     (
         "test.csv",
         'a,r,b\n"a,r,b\n',

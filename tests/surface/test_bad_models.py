@@ -98,7 +98,7 @@ def make_parquet(root: Path) -> None:
 GRAPHSTORM, HDF5 = World(make_graphstorm("rotate"), RUN), World(make_graphstorm("distmult", hdf5=True), RUN)
 REMAPPED = World(make_graphstorm("distmult", remapped=True), RUN)
 PYG, SAFETENSORS = World(make_pyg("model.pt"), RUN), World(make_pyg("model.safetensors"), RUN)
-PYG_COMPLEX, PYG_ROTATE = (World(make_pyg("model.pt", name), RUN) for name in ("complex", "rotate"))
+PYG_COMPLEX = World(make_pyg("model.pt", "complex"), RUN)
 DGLKE, PARQUET = World(make_dglke, RUN), World(make_parquet, RUN)
 GIGL, INDEXED = World(make_gigl(save_checkpoint), RUN), World(make_gigl(save_indexed), RUN)
 SHARDS = World(make_gigl(functools.partial(save_checkpoint, safetensors=True), num_files=2), RUN)
@@ -180,12 +180,9 @@ BAD_GRAPHSTORM = [
         "/item/embed_nids-00001.pt: expected each node id from 0 to 22 once, found … again; …",
         nids(NIDS, lambda of: torch.cat([of[:-1], of[:1]])),
     ),
-    *(
-        graphstorm(
-            f"{file.removeprefix('emb')}: expected numbers as they are, found a tensor that is marked to be negated …",
-            zoo.state(file, zoo.negated),
-        )
-        for file in (ITEMS, NIDS, "emb/rel_emb.pt")
+    graphstorm(
+        "/item/embed-00001.pt: expected numbers as they are, found a tensor that is marked to be negated …",
+        zoo.state(ITEMS, zoo.negated),
     ),
     graphstorm(
         ": rotate with entity vectors of 6 columns needs relation vectors of 3 columns, found 6; …",
@@ -193,28 +190,22 @@ BAD_GRAPHSTORM = [
     ),
     graphstorm("/emb_info.json: cannot read what GraphStorm saved: …", truncate("emb/emb_info.json")),
     graphstorm("/emb_info.json: cannot read what GraphStorm saved: more than 32 MB", zoo.large("emb/emb_info.json")),
-    graphstorm("/emb_info.json: cannot read …", write("emb/emb_info.json", "[" * (1 << 20))),
-    graphstorm("/emb_info.json: cannot read …", write("emb/emb_info.json", '{"world_size": ' + "9" * 5000 + "}")),
     *(
         graphstorm(
             "/relation2id_map.json: expected ('left type', 'relation', 'right type'), found …",
             write("emb/relation2id_map.json", json.dumps({text: 0})),
         )
-        for text in ("(" * 4096, "-" * 4095 + "1", "[1]" + "*9" * 99, "('user', " + "'a' " * (1 << 20) + ", 'item')")
+        for text in ("(" * 4096, "[1]" + "*9" * 99)
     ),
     *(
         graphstorm(f"{NIDS.removeprefix('emb')}: expected …", nids(NIDS, change))
         for change in (
-            lambda of: of.double() * math.nan,
-            lambda of: -of,
-            lambda of: of.to(torch.int32),
             lambda of: torch.cat([of[:-1], torch.tensor([-1])]),
             lambda of: torch.cat([of[:-1], torch.tensor([1 << 62])]),
             lambda of: of[:1].expand(len(of)),
         )
     ),
-    *(graphstorm(f"…{NOTHING_RAN}", zoo.pickle_in(file)) for file in (ITEMS, NIDS, "emb/rel_emb.pt")),
-    graphstorm("…: record … is compressed or encrypted: nothing was run; …", zoo.crushed(ITEMS)),
+    graphstorm(f"…{NOTHING_RAN}", zoo.pickle_in(ITEMS)),
 ]
 REMAPPED_ITEMS = "emb/item/embed-0000{}_0000{}.parquet"
 BAD_REMAPPED = [
@@ -250,9 +241,9 @@ BAD_HDF5 = [
             for found, settings in (
                 ("int64 of shape (23, 6)", {"dtype": np.int64}),
                 ("float16 of shape (23, 6)", {"dtype": np.float16}),
+                ("float32 of shape (0, 6)…", {"data": np.zeros((0, 6), np.float32)}),
                 ("float32 of shape (23, 6) in chunks", {"chunks": (5, 6)}),
                 ("float32 of shape (138,)", {"shape": (138,)}),
-                ("float32 of shape (0, 6)…", {"data": np.zeros((0, 6), np.float32)}),
             )
         ),
     )
@@ -278,7 +269,6 @@ BAD_SHARDS = [
         of_file(SHARDS, f"{{root}}/model: {ITEM_BAG}: expected {line}", sharding(SHARD, change))
         for line, change in (
             ("the part from row 12, column 0 on, found one from row 11, …", lambda of: place(of, 11, 0)),
-            ("the part from row 12, column 0 on, found one from row 13, …", lambda of: place(of, 13, 0)),
             ("parts of a table of 12 rows and 12 columns, found …", lambda of: place(of, 0, 6)),
             ("the part …: parts are missing or overlap; …", lambda of: place(of, 1 << 61, 0)),
         )
@@ -287,7 +277,6 @@ BAD_SHARDS = [
         of_file(SHARDS, f"{{root}}/{SHARD}: {line}", sharding(SHARD, change))
         for line, change in (
             ("expected a shape, found (-1, 0)", lambda of: place(of, -1, 0)),
-            ("expected a shape, found ('0', 0)", lambda of: place(of, "0", 0)),
             (f"{ITEM_BAG}: expected rows or columns of a table, found a part from [0]", lambda of: place(of, 0)),
             ("expected DCP_SHARDING_INFO, the place of each part, found none", lambda of: of.pop(ITEM_BAG)),
             ("expected DCP_SHARDING_INFO, the place of each part, found none", lambda of: of.update({ITEM_BAG: 7})),
@@ -307,7 +296,7 @@ BAD_SHARDS = [
             f"{{root}}/{INDEX}: expected a file of this folder, found …",
             weights({ITEM_BAG: file}),
         )
-        for file in ("../model.safetensors", "/etc/passwd", "..", "a\0b", 7, [], None)
+        for file in ("../model.safetensors", "/etc/passwd", "..", "a\0b", None)
     ),
     of_file(
         INDEXED,
@@ -360,7 +349,6 @@ BAD_CHECKPOINTS = [
             ("expected a pickle of plain values, found: an integer of 16,610 bits: …", {"offsets": (10**5000, 0)}),
             ("expected a shape, found ((((…", {"sizes": zoo.nested(90)}),
             ("expected a shape, found (-1, 0)", {"offsets": (-1, 0)}),
-            ("expected a shape, found (nan, 0)", {"offsets": (math.nan, 0)}),
             ("…: expected parts of 2 dimensions, found [0] and …", {"offsets": (0,)}),
         )
     ),
@@ -384,7 +372,7 @@ BAD_CHECKPOINTS = [
         gigl(
             "/.metadata: …weight: expected a file of this folder, found …", zoo.metadata("model", zoo.elsewhere(place))
         )
-        for place in ("../eval.json", "/etc/passwd", "..", "a\0b")
+        for place in ("../eval.json", "/etc/passwd")
     ),
     gigl(
         f"/{LONG}: expected at least … bytes, found no such file; copy the checkpoint again",
@@ -419,21 +407,16 @@ BAD_FILES = [
         f"{ROOT}.pt: expected nested dicts of tensors, found one that holds itself; …",
         zoo.state("model.pt", lambda of: of.update(more=of)),
     ),
-    of_file(PYG, f"{ROOT}.pt{NOTHING_RAN}", zoo.pickle_in("model.pt")),
     of_file(PYG, f"{ROOT}.pt: expected tensors …: record … is compressed or encrypted…", zoo.crushed("model.pt")),
-    of_file(SAFETENSORS, f"{ROOT}.safetensors: cannot read this safetensors file: …", truncate("model.safetensors")),
     *(
         of_file(SAFETENSORS, f"{ROOT}.safetensors: cannot read this safetensors file: …", damage)
         for damage in (
             zoo.header_size("model.safetensors", 1 << 62),
-            zoo.header_size("model.safetensors", 7),
             zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(data_offsets=[0, 1 << 50])),
             zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(shape=[1 << 40, 6])),
-            zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(data_offsets=[8, 896])),
             zoo.lying_header("model.safetensors", lambda of: of["rel_emb.weight"].update(dtype="F128")),
             zoo.lying_header("model.safetensors", lambda of: of.update(x=of["rel_emb.weight"])),
             zoo.twice("model.safetensors"),
-            zoo.header_size("model.safetensors", 1 << 26),
             zoo.link("model.safetensors", "/dev/zero"),
         )
     ),
@@ -485,9 +468,9 @@ BAD_FILES = [
 def without_effect(world: World, model: str, changed: dict[str, object], *keys: str, **more: object) -> list[Fault]:
     """A fault of each option that has no effect on a model."""
     some: dict[str, object] = {
-        **{"norm": 2, "reciprocal": True, "phase_unit": 3.0, "clamped": True, "gamma": 3.0, "unit_norm": 2},
-        **{"entities": "e.npy", "relations": "r.npy", "relation_types": [["a", "user", "item"]], "model": "distmult"},
-        **{"source": "LINEAR", "similarity": "COSINE", "source_relations": "a", "destination_relations": "b"},
+        **{"norm": 2, "reciprocal": True, "phase_unit": 3.0, "clamped": True, "gamma": 3.0},
+        **{"relations": "r.npy", "relation_types": [["a", "user", "item"]], "model": "distmult"},
+        **{"source": "LINEAR", "similarity": "COSINE", "destination_relations": "b"},
         **{"id_maps": "maps", "num_files": 7},
     }
     changes = [option(key, value) for key, value in changed.items()]
@@ -502,44 +485,26 @@ def without_effect(world: World, model: str, changed: dict[str, object], *keys: 
     ]
 
 
-OF_ROTATE = ("phase_unit", "gamma")
-OF_SIDES = ("similarity", "source_relations", "destination_relations", "id_maps")
-NOT_OF_GRAPHSTORM = (
-    *("norm", "reciprocal", "phase_unit", "clamped", "unit_norm", "entities", "relations"),
-    *("source", "similarity", "source_relations", "num_files"),
-)
 WITHOUT_EFFECT = [
-    *without_effect(HDF5, "distmult of GraphStorm", {}, *NOT_OF_GRAPHSTORM, "gamma", "relation_types"),
-    *without_effect(GRAPHSTORM, "rotate of GraphStorm", {}, *NOT_OF_GRAPHSTORM, "relation_types"),
-    *without_effect(HDF5, "transe_l1 of GraphStorm", {"model": "transe_l1"}, "norm", "gamma", "unit_norm"),
-    *without_effect(HDF5, "dot_product of GraphStorm", {"model": "dot_product"}, "gamma", "relations", "clamped"),
-    *without_effect(PARQUET, "distmult", {}, "clamped", *OF_ROTATE, *OF_SIDES),
-    *without_effect(PARQUET, "complex", {"model": "complex"}, "clamped", *OF_ROTATE, *OF_SIDES),
-    *without_effect(PARQUET, "rotate with gamma", {"model": "rotate", "gamma": 2.0}, "phase_unit", "clamped"),
-    *without_effect(PARQUET, "dot", {"model": "dot", "relations": None}, "relations", "reciprocal", "norm"),
+    *without_effect(HDF5, "distmult of GraphStorm", {}, "norm", "source", "gamma", "relation_types"),
+    *without_effect(GRAPHSTORM, "rotate of GraphStorm", {}, "clamped", "relations"),
+    *without_effect(HDF5, "dot_product of GraphStorm", {"model": "dot_product"}, "gamma"),
+    *without_effect(PARQUET, "distmult", {}, "clamped", "phase_unit", "similarity", "id_maps"),
+    *without_effect(PARQUET, "rotate with gamma", {"model": "rotate", "gamma": 2.0}, "phase_unit"),
+    *without_effect(PARQUET, "dot", {"model": "dot", "relations": None}, "relations", "reciprocal"),
     *without_effect(PARQUET, "a model without shard-*.safetensors", {}, "num_files"),
-    *without_effect(GIGL, "a model without shard-*.safetensors", {}, "num_files"),
-    *without_effect(
-        GIGL,
-        "the operators TRANSLATION and IDENTITY",
-        {},
-        *("model", "norm", "reciprocal", "clamped", *OF_ROTATE, "relations", "id_maps", "destination_relations"),
-    ),
-    *without_effect(PYG, "transe of PyG", {}, "clamped", *OF_ROTATE, *OF_SIDES),
-    *without_effect(PYG_ROTATE, "rotate of PyG", {}, "norm", "clamped"),
+    *without_effect(GIGL, "the operators TRANSLATION and IDENTITY", {}, "model", "relations", "destination_relations"),
+    *without_effect(PYG, "transe of PyG", {}, "clamped", "gamma"),
     of_file(
         PARQUET,
         "{root}/model.json: clamped has no effect on distmult; remove it",
         write("model.json", json.dumps({"clamped": True})),
     ),
     of_file(DGLKE, "{root}/dglke: model_options have no effect on a folder of DGL-KE, as its files say all; remove …"),
-    *(
-        of_file(PYG_COMPLEX, f"{ROOT}.pt: found {name}_im.weight, which {kind} of PyG has not; check model", *damage)
-        for kind, name, *damage in (
-            ("distmult", "node_emb", option("model", "distmult")),
-            ("transe", "node_emb", option("model", "transe")),
-            ("rotate", "rel_emb", option("model", "rotate")),
-        )
+    of_file(
+        PYG_COMPLEX,
+        f"{ROOT}.pt: found node_emb_im.weight, which distmult of PyG has not; check model",
+        option("model", "distmult"),
     ),
     of_file(
         PARQUET,
