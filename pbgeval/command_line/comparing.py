@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pbgeval.command_line.options import RankTypeName, local_path, options_in_place_of, refuse_given
-from pbgeval.command_line.printing import warn
+from pbgeval.command_line.printing import show, warn
 from pbgeval.errors import ConfigError
 from pbgeval.storage.text import printable
 
@@ -96,7 +96,6 @@ def compare(
     name: each with each, with letters for those that do not differ, and what they have in common.
     """
     from pbgeval.report.paired_runs import Asked
-    from pbgeval.report.tables import console_of
     from pbgeval.storage.writing import write_atomically
 
     asked = Asked(edges, metric, side, rank_type, filter_, clusters)
@@ -109,7 +108,7 @@ def compare(
     for warning in found.warnings:
         warn(warning)
     if output is None and form == "text":
-        console_of().print(found)  # as wide as the terminal
+        show(*found.tables())
         return
     text = _text_of(found, form)
     if output is None:
@@ -157,16 +156,13 @@ def _name_and_folder(text: str) -> tuple[str, Path]:
 
 
 def _text_of(found: Comparison | ManyRuns | QueryPage, form: str) -> str:
-    from pbgeval.report.comparison import FORMATS, Comparison
-    from pbgeval.report.many_runs import MANY_FORMATS, ManyRuns
+    from pbgeval.report.many_runs import ManyRuns
 
     if form == "svg" and not isinstance(found, ManyRuns):
         raise ConfigError("--format svg: the diagram is of more than two runs, or of runs with names (NAME=RUN)")
     if form in ("html", "svg"):
         return _drawn(found, form)
-    if isinstance(found, ManyRuns):
-        return MANY_FORMATS[form](found)
-    return FORMATS[form](found) if isinstance(found, Comparison) else _text_of_moved(found, form)
+    return found.to_format(form)
 
 
 def _drawn(found: Comparison | ManyRuns | QueryPage, form: str) -> str:
@@ -179,12 +175,3 @@ def _drawn(found: Comparison | ManyRuns | QueryPage, form: str) -> str:
     if isinstance(found, ManyRuns):
         return svg_of(diagram_of(found)) if form == "svg" else many_runs_page(found).render()
     return (comparison_page(found) if isinstance(found, Comparison) else found).render()
-
-
-def _text_of_moved(page: QueryPage, form: str) -> str:
-    from pbgeval.report.tables import to_latex, to_markdown, unbroken
-
-    writers = {"text": lambda of: unbroken([of]), "md": to_markdown, "latex": to_latex}
-    if form not in writers:
-        raise ConfigError(f"--format {form}: with --queries, expected text, md, latex or html")
-    return f"{writers[form](page.moved_table()).rstrip()}\n"

@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 
 from pbgeval.notation import grouped
-from pbgeval.report.figures import number, rounded, short_title, text_of
+from pbgeval.report.figures import rounded, short_title, text_of
 from pbgeval.report.tables import DataTable, fitting, left_out
 from pbgeval.results.result import Row
 from pbgeval.results.shape import SIDES
@@ -387,7 +387,7 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
     ]
     metric, paths = short_title(key), len({row["edge_path"] for row in rows})
     cells = [f"up to {block} by {block} buckets"] * (block > 1) + [f"{paths} edge paths"] * (paths > 1)
-    spread = f"from {number(key, low)} to {number(key, high)}; the table has the numbers"
+    spread = f"from {text_of(key, low)} to {text_of(key, high)}; the table has the numbers"
     described = f"{metric} by left and right partition: {len(known)} of {len(means)} cells have a value, {spread}"
     return Chart(
         title=f"{metric} of each bucket",
@@ -395,7 +395,7 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
         x=counted("right partition", right, LEFT, LEFT + size * len(right), _TICK_WIDTH),
         y=counted("left partition", left, TOP, TOP + size * len(left), _TICK_HEIGHT),
         legend=[("none", "no ranked queries")] if len(known) < len(means) else [],
-        ramp=(number(key, low), number(key, (low + high) / 2), number(key, high)) if high > low else (),
+        ramp=(text_of(key, low), text_of(key, (low + high) / 2), text_of(key, high)) if high > low else (),
         boxes=boxes,
         note=f"Each cell stands for {' of '.join(cells)}: the mean, weighted by edges." if cells else "",
         style="map",

@@ -132,11 +132,7 @@ class _ManyRunsBuilder:
         ]
         settings = [of.document["provenance"]["settings"] for of in paired.reports]
         return ManyRuns(
-            side=paired.side,
-            rank_type=paired.rank_type.value,
-            filter="filtered" if paired.filtered else "raw",
-            unit="edge" if paired.lists is None else "chunk",
-            clusters="key" if paired.with_keys else "edge",
+            **paired.conditions,
             settings=tuple(
                 name
                 for name in sorted({key for of in settings for key in of})

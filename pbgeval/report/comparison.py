@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import asdict, frozen
 
 from pbgeval.metrics.names import UnknownMetricError, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm
 from pbgeval.metrics.student import ERROR_RATE
-from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
+from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title, usual_decimals
 from pbgeval.report.paired_runs import Asked, PairedRuns
 from pbgeval.report.tables import (
     DataTable,
+    Printed,
     all_in_latex,
     all_in_markdown,
     interval_line,
-    to_html,
-    to_terminal,
-    to_text,
     unbroken,
     with_warnings,
 )
@@ -30,9 +29,6 @@ from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.json_files import differing
 from pbgeval.storage.text import json_text
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 
 @frozen
@@ -45,9 +41,68 @@ class RelationDifferences:
     differences: tuple[Difference, ...]
 
 
-@frozen(eq=False, repr=False)
-class Comparison:
-    """How run B differs from run A. It prints as the tables of the command.
+@frozen(eq=False, repr=False, kw_only=True)
+class RunComparison(Printed):
+    """What comparisons of two runs and of more have in common. They print as the tables of the command."""
+
+    side: str  # head, tail, relation, both
+    rank_type: str
+    filter: str  # raw, filtered
+    unit: str  # edge, chunk: what was drawn together
+    clusters: str  # key: queries of one key are one cluster too; edge: units alone
+    num_queries: int
+    warnings: tuple[str, ...] = ()  # what to know before the figures are quoted, after the names of the runs
+
+    @abstractmethod
+    def tables(self) -> list[DataTable]:
+        """Return the tables of the command."""
+
+    @abstractmethod
+    def _csv_rows(self) -> Iterator[dict[str, Any]]:
+        """Return the rows of CSV without the conditions."""
+
+    def _printed(self) -> list[DataTable]:
+        return with_warnings(self.tables(), self.warnings)
+
+    @property
+    def title(self) -> str:
+        """The conditions of all figures in a line."""
+        return f"{self.num_queries:,} queries ({self.side}), {self.filter}, {self.rank_type} ranks"
+
+    @property
+    def tags(self) -> list[str]:
+        """The conditions of all figures, as pages have them."""
+        told = "filtered" if self.filter == "filtered" else "unfiltered"
+        return [f"{self.num_queries:,} queries", told, f"{self.rank_type} ranks"]
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The same, in every row of the CSV."""
+        return {name: getattr(self, name) for name in ("side", "filter", "rank_type", "unit", "clusters")}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, ready for JSON.
+
+        Examples:
+            >>> import pbgeval
+            >>> sorted(pbgeval.compare("results/run", "results/other").to_dict())[:3]
+            ['a', 'a_model', 'b']
+        """
+        return asdict(self)
+
+    def to_format(self, form: str) -> str:
+        """Return all of it as json or csv, or the tables as text, md or latex."""
+        if form == "json":
+            return json_text(self.to_dict())  # what is undefined is null
+        if form == "csv":
+            return to_csv([*self._csv_rows()])
+        writers = {"text": unbroken, "md": all_in_markdown, "latex": all_in_latex}
+        return writers[form](self.tables())
+
+
+@frozen(eq=False, repr=False, kw_only=True)
+class Comparison(RunComparison):
+    """How run B differs from run A.
 
     Examples:
         >>> import pbgeval
@@ -60,18 +115,11 @@ class Comparison:
     b: str
     a_model: str  # and its checkpoint and version, as far as known
     b_model: str
-    side: str  # head, tail, relation, both
-    rank_type: str
-    filter: str  # raw, filtered
-    unit: str  # edge, chunk: what was drawn together
-    clusters: str  # key: queries of one key are one cluster too; edge: units alone
     settings: tuple[str, ...]  # that differ
     left_out: str  # how many evaluated edges the imports of the runs left out; empty if none
-    num_queries: int
     differences: tuple[Difference, ...]  # corrected for their number
     relations: tuple[RelationDifferences, ...]  # each metric corrected for the number of relations; none without edges
     names: tuple[str, str] = ("A", "B")  # of the runs
-    warnings: tuple[str, ...] = ()  # what to know before the figures are quoted, after the names of the runs
 
     def __getitem__(self, name: str) -> Difference:
         """Return the difference in a metric, by any of its names.
@@ -84,17 +132,6 @@ class Comparison:
             raise UnknownMetricError(f"no metric '{name}' in this comparison: expected one of {', '.join(found)}")
         return found[key]
 
-    def __repr__(self) -> str:
-        return "\n\n".join(map(to_text, with_warnings(comparison_tables(self), self.warnings)))
-
-    def __rich__(self) -> Group:
-        from rich.console import Group
-
-        return Group(*map(to_terminal, comparison_tables(self)))
-
-    def _repr_html_(self) -> str:
-        return "".join(map(to_html, with_warnings(comparison_tables(self), self.warnings)))
-
     @property
     def told_conditions(self) -> list[str]:
         """Sentences on the settings that differ, and on edges that imports left out, if there are any."""
@@ -103,15 +140,33 @@ class Comparison:
             *([f"{self.left_out[0].upper()}{self.left_out[1:]}."] if self.left_out else []),
         ]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it, ready for JSON.
+    def tables(self) -> list[DataTable]:
+        """Return the table of all metrics, and that of relations where there are any."""
+        return _tables(self)
 
-        Examples:
-            >>> import pbgeval
-            >>> sorted(pbgeval.compare("results/run", "results/other").to_dict())[:3]
-            ['a', 'a_model', 'b']
-        """
-        return asdict(self)
+    def _csv_rows(self) -> Iterator[dict[str, Any]]:
+        """Return a row per metric, and one per relation and metric."""
+        folders = self.a, self.b
+        runs = {
+            f"run_{letter.lower()}": folder if name == letter else name
+            for letter, name, folder in zip("AB", self.names, folders, strict=True)
+        }
+        parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [
+            ("", "", self),
+            *((of.relation, of.relation_id, of) for of in self.relations),
+        ]
+        return (
+            {
+                **runs,
+                **self.conditions,
+                "relation": relation,
+                "relation_id": relation_id,
+                "num_queries": part.num_queries,
+                **asdict(of),
+            }
+            for relation, relation_id, part in parts
+            for of in part.differences
+        )
 
 
 def compare(
@@ -171,11 +226,7 @@ def compare_two(
         b=str(pair.runs[1].folder),
         a_model=model_of(pair.reports[0]),
         b_model=model_of(pair.reports[1]),
-        side=pair.side,
-        rank_type=pair.rank_type.value,
-        filter="filtered" if pair.filtered else "raw",
-        unit="edge" if pair.lists is None else "chunk",
-        clusters="key" if pair.with_keys else "edge",
+        **pair.conditions,
         settings=tuple(told_difference(name, *(of.get(name) for of in settings)) for name in differing(*settings)),
         left_out=told_left_out(*(of.document for of in pair.reports)),
         num_queries=sum(of.num_queries for of in whole),
@@ -195,7 +246,7 @@ def _relations(pair: PairedRuns, groups: Sequence[GroupDifferences]) -> tuple[Re
     )
 
 
-# A comparison -> tables, rows of CSV, JSON.
+# A comparison -> tables.
 
 MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
 MIN_P = 1e-4  # smaller ones are written as below this
@@ -209,20 +260,18 @@ MEANING_OF_P = (
 )
 
 
-def comparison_tables(comparison: Comparison) -> list[DataTable]:
-    """Return the table of all metrics, and that of relations where there are any."""
+def _tables(comparison: Comparison) -> list[DataTable]:
     decimals = decimals_of_table(comparison.differences)
-    lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
+    lower = [short_title(of.metric) for of in comparison.differences if of.direction < 0]
     told = [f"Lower is better for {' and '.join(lower)}."] if lower else []
     if comparison.differences:
         told += ["p is not corrected.", *MEANING_OF_P]
     tables = [
         DataTable(
-            f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} "
-            f"ranks; {told_runs(comparison)}",
+            f"{comparison.title}; {told_runs(comparison)}",
             ("metric", *_COLUMNS, "p", "p (Holm)"),
             [
-                (short_title(f"both.{of.metric}"), *cells_of(of, decimals), probability(of.p_value), _corrected(of))
+                (short_title(of.metric), *cells_of(of, decimals), probability(of.p_value), _corrected(of))
                 for of in comparison.differences
             ],
             "\n".join([*told, *comparison.told_conditions]),
@@ -235,7 +284,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         decimals = decimals_of_table([of.differences[at] for of in shown])
         tables.append(
             DataTable(
-                f"{short_title(f'both.{comparison.differences[at].metric}')} by relation",
+                f"{short_title(comparison.differences[at].metric)} by relation",
                 ("relation", "queries", *_COLUMNS, "p (Holm)"),
                 [
                     (
@@ -302,7 +351,7 @@ def difference_tiles(comparison: Comparison) -> list[Tile]:
         told = f"{better} is significantly better" if of.is_significant else "no significant difference"
         told += "" if of.p_holm is None else f" (corrected p\u00a0{probability(of.p_holm)})".replace("< ", "<\u00a0")
         interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
-        title = short_title(f"both.{of.metric}") + (" (lower is better)" if of.direction < 0 else "")
+        title = short_title(of.metric) + (" (lower is better)" if of.direction < 0 else "")
         tiles.append(Tile(f"{title}: B − A", difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))
     return tiles
 
@@ -317,7 +366,7 @@ def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
     if not comparison.differences:
         return ""
     main = _main(comparison.differences)
-    is_b, lead, title = _gain(main) > 0, lead_of(main), _title(main)
+    is_b, lead, title = _gain(main) > 0, lead_of(main), short_title(main.metric)
     a, b, *_ = cells_of(main, decimals_of_table([main]))
     better, figures = (names[1], f"{b} against {a}") if is_b else (names[0], f"{a} against {b}")
     if main.is_significant:
@@ -367,12 +416,8 @@ def _main(differences: Sequence[Difference]) -> Difference:
     return next((of for of in differences if of.metric == LARGE[0]), differences[0])
 
 
-def _title(of: Difference) -> str:
-    return short_title(f"both.{of.metric}")
-
-
 def _titles(found: Sequence[Difference]) -> str:
-    return joined([_title(of) for of in found])
+    return joined([short_title(of.metric) for of in found])
 
 
 def joined(names: Sequence[str]) -> str:
@@ -387,11 +432,6 @@ def decimals_of_table(rows: Sequence[Difference]) -> dict[int, int]:
         usual = usual_decimals(of.metric)
         found[usual] = max(found.get(usual, usual), 1 + decimals_of(of.standard_error) if of.standard_error else 0)
     return found
-
-
-def usual_decimals(metric: str) -> int:
-    """Return how many decimals a metric has in other tables."""
-    return 2 if metric == "mean_rank" else 4
 
 
 def cells_of(of: Difference, decimals_by_usual: Mapping[int, int]) -> list[str]:
@@ -411,36 +451,3 @@ def probability(p: float | None) -> str:
     if p is None:
         return UNDEFINED
     return f"< {MIN_P:.4f}" if p < MIN_P else f"{p:.4f}"
-
-
-def conditions_in_csv(found: Any) -> dict[str, str]:  # noqa: ANN401 (a comparison of two or of many runs)
-    """Return what every row of the CSV of a comparison says of its figures."""
-    return {name: getattr(found, name) for name in ("side", "filter", "rank_type", "unit", "clusters")}
-
-
-def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Return a row per metric, and one per relation and metric."""
-    folders = comparison.a, comparison.b
-    runs = {
-        f"run_{letter.lower()}": folder if name == letter else name
-        for letter, name, folder in zip("AB", comparison.names, folders, strict=True)
-    }
-    conditions = runs | conditions_in_csv(comparison)
-    parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [
-        ("", "", comparison),
-        *((of.relation, of.relation_id, of) for of in comparison.relations),
-    ]
-    return (
-        {**conditions, "relation": relation, "relation_id": relation_id, "num_queries": part.num_queries, **asdict(of)}
-        for relation, relation_id, part in parts
-        for of in part.differences
-    )
-
-
-FORMATS: Mapping[str, Callable[[Comparison], str]] = {
-    "text": lambda comparison: unbroken(comparison_tables(comparison)),
-    "json": lambda comparison: json_text(comparison.to_dict()),  # what is undefined is null
-    "csv": lambda comparison: to_csv([*_csv_rows(comparison)]),
-    "md": lambda comparison: all_in_markdown(comparison_tables(comparison)),
-    "latex": lambda comparison: all_in_latex(comparison_tables(comparison)),
-}

@@ -10,7 +10,6 @@ from pbgeval.report.charts import Chart
 from pbgeval.report.comparison import (
     MEANING_OF_P,
     Comparison,
-    comparison_tables,
     difference_tiles,
     names_of_folders,
     relations_to_show,
@@ -19,7 +18,7 @@ from pbgeval.report.comparison import (
 from pbgeval.report.comparison_charts import difference_chart
 from pbgeval.report.conditions import tags_of
 from pbgeval.report.figures import name_of, short_title
-from pbgeval.report.many_runs import ManyRuns, diagram_of, many_tables, many_tiles, sentence_of_many
+from pbgeval.report.many_runs import ManyRuns, diagram_of, many_tiles, sentence_of_many
 from pbgeval.report.page import Page, Section, warnings_section
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, clipped, without
@@ -41,11 +40,9 @@ def comparison_page(comparison: Comparison) -> Page:
     tags = [
         *(f"{letter}: {folder}" for letter, folder in zip("AB", folders, strict=True)),
         *(models if len(models) == 1 else ()),
-        f"{comparison.num_queries:,} queries",
-        "filtered" if comparison.filter == "filtered" else "unfiltered",
-        f"{comparison.rank_type} ranks",
+        *comparison.tags,
     ]
-    whole, *by_relation = comparison_tables(comparison)
+    whole, *by_relation = comparison.tables()
     # Beside the chart is room for one p.
     whole = evolve(
         without(whole, ["p"]), title="All metrics", note=" ".join([*MEANING_OF_P, *comparison.told_conditions])
@@ -60,7 +57,7 @@ def comparison_page(comparison: Comparison) -> Page:
         drawn = [(of.relation, of.differences[at]) for of in relations]
         drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
         main = comparison.differences[at]
-        chart = difference_chart(short_title(f"both.{main.metric}"), main, drawn)
+        chart = difference_chart(short_title(main.metric), main, drawn)
         few = f"{chart.note} Left out: {plural(len(relations) - len(drawn), 'relation')} without an interval."
         shown.append(chart if len(drawn) == len(relations) else evolve(chart, note=few))
         table = evolve(table, wide=("queries", "A", "B", "95% interval"))  # the chart has the intervals
@@ -94,12 +91,10 @@ def _provenance(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Se
 
 def many_runs_page(found: ManyRuns) -> Page:
     """Return the page of any number of runs."""
-    figures, *others = many_tables(found)
+    figures, *others = found.tables()
     tags = [
         f"{len(found.groups)} models" if any(len(of.runs) > 1 for of in found.groups) else f"{len(found.groups)} runs",
-        f"{found.num_queries:,} queries",
-        "filtered" if found.filter == "filtered" else "unfiltered",
-        f"{found.rank_type} ranks",
+        *found.tags,
     ]
     rows = [
         (group.name, folder, model)

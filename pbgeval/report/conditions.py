@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pbgeval.metrics.student import LEVEL
@@ -28,8 +28,8 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
         return ["no edges to evaluate, so the figures are undefined: the evaluated edges are empty, or all left out"]
     warnings = []
     diagnosis, metrics = document["diagnostics"]["both"], document["metrics"]
-    ties, candidates = diagnosis.get("mean_num_ties"), diagnosis["num_candidates"]["mean"]
     if is_much_tied(document):
+        ties, candidates = diagnosis["mean_num_ties"], diagnosis["num_candidates"]["mean"]
         best, worst = (metrics.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in ("optimistic", "pessimistic"))
         so = (
             ""  # where the report does not have it
@@ -76,17 +76,6 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
 def num_trained_on(document: Mapping[str, Any]) -> int:
     """Return how many evaluated edges are of paths that the checkpoint was trained on."""
     return sum(of["num_edges"] for of in document.get("edge_paths") or () if of.get("trained_on"))
-
-
-def warnings_of_runs(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Return the warnings of some results, given with their names, as `joint_warnings` does."""
-    return joint_warnings([(name, warnings_of(document)) for name, document in runs])
-
-
-def names_in_warnings(runs: Sequence[tuple[str, str]]) -> list[str]:
-    """Return what warnings call runs (name, folder): the folder where there is no name, or seeds share it."""
-    names = [name for name, _ in runs]
-    return [name if name and names.count(name) == 1 else folder for name, folder in runs]
 
 
 def joint_warnings(named: Sequence[tuple[str, Sequence[str]]]) -> list[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.metrics.names import in_reading_order
+from pbgeval.metrics.names import SIDES_IN_ORDER, in_reading_order
 from pbgeval.report.conditions import interval_name, part_of, settings_of, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
@@ -35,7 +35,6 @@ OVER_SAMPLES = (
 OVER_TEST_EDGES = "± is the standard error: how much a figure depends on which edges are in the test set."
 WITHOUT_ERROR = "Without ±: no error is computed, or all queries agree."
 SURE_HITS = "Hits@k is not shown where no query has more than k candidates, as it is always 1."
-SHOWN_SIDES = ("both", "head", "tail", "relation")  # the columns of a table: a phone shows the first
 
 _GROUPS = {
     "relation": ("Metrics by relation", "relations"),
@@ -87,7 +86,7 @@ def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> Dat
             can miss are not shown.
     """
     metrics, headline = document["metrics"], document["headline"]
-    sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
+    sides = [side for side in SIDES_IN_ORDER if any(key.startswith(f"{side}.") for key in metrics)]
     of_rows = headline_rows(metrics, headline)
     keys = [key for _, key in of_rows]
     if for_papers:
@@ -132,7 +131,7 @@ def is_sure(document: Mapping[str, Any], key: str) -> bool:
     return most is not None and cutoff.isdecimal() and most <= int(cutoff)
 
 
-def _decimals_of_row(document: Mapping[str, Any], key: str, sides: Collection[str] = SHOWN_SIDES) -> int | None:
+def _decimals_of_row(document: Mapping[str, Any], key: str, sides: Collection[str] = SIDES_IN_ORDER) -> int | None:
     """Return the decimals of a metric that show a digit of its smallest error; None without any."""
     errors = errors_of(document)
     return max((decimals_of(error) for side in sides if (error := errors.get(f"{side}.{key}"))), default=None)
@@ -144,26 +143,22 @@ def _decimals_of_papers(document: Mapping[str, Any], keys: Iterable[str], sides:
     found: dict[str, int] = {}
     for key in keys:
         of_row = _decimals_of_row(document, key, sides)
-        usual = 2 if _has_two_decimals(key) else FEWEST_DECIMALS if errors else 4
-        found[key] = usual if of_row is None else of_row
+        usual = usual_decimals(key)
+        found[key] = of_row if of_row is not None else min(usual, FEWEST_DECIMALS) if errors else usual
     means = [of_key for key, of_key in found.items() if key.endswith("mean_reciprocal_rank") or ".hits_at_" in key]
     common = max([FEWEST_DECIMALS, *means])
-    return {key: max(0 if _has_two_decimals(key) else common, of_key) for key, of_key in found.items()}
+    return {key: max(0 if usual_decimals(key) == 2 else common, of_key) for key, of_key in found.items()}
 
 
 def _with_error(document: Mapping[str, Any], key: str, decimals: int | None = None) -> str:
     """Return a metric with its standard error, or the interval where the value is not known."""
     value, interval = document["metrics"].get(key), document["intervals"].get(key)
     if value is None and interval:
-        return f"{number(key, interval['low'])} to {number(key, interval['high'])}"
+        return f"{text_of(key, interval['low'])} to {text_of(key, interval['high'])}"
     error = errors_of(document).get(key)
     if error and value is not None:
         return with_error(value, error, decimals)
-    return _told(key, value, decimals)
-
-
-def _told(key: str, value: float | None, decimals: int | None) -> str:
-    return text_of(key, value) if decimals is None or not isinstance(value, float) else rounded(value, decimals)
+    return text_of(key, value, decimals)
 
 
 def with_error(value: float, error: float, decimals: int | None = None) -> str:
@@ -177,8 +172,13 @@ def decimals_of(error: float) -> int:
     return min(MAX_DECIMALS, -int(f"{error:.0e}".partition("e")[2]))
 
 
-def rounded(value: float, decimals: int, sign: str = "") -> str:
-    """Return a figure as text, rounded as `decimals_of` says; `sign` "+" also shows that of positive figures."""
+def rounded(value: float | None, decimals: int, sign: str = "") -> str:
+    """Return a figure as text, rounded as `decimals_of` says; `sign` "+" also shows that of positive figures.
+
+    A dash stands for an undefined one.
+    """
+    if value is None:
+        return UNDEFINED
     figure = round(value, decimals) + 0.0  # no minus before a zero
     # Figures to be copied keep the keyboard's minus.
     return f"{figure:{sign if figure else ''},.{max(decimals, 0)}f}".replace("-", "−")
@@ -208,25 +208,16 @@ def _at_cutoffs(keys: Collection[str], prefix: str, name: str) -> dict[str, str]
     return {f"{prefix}{k}": f"{name}{k}" for k in sorted(filter(str.isdecimal, cutoffs), key=int)}
 
 
-def number(key: str, value: float) -> str:
-    """Return a metric as text: counts in full, ranks and losses with two decimals, all others with four."""
-    return f"{value:,}" if isinstance(value, int) else rounded(value, 2 if _has_two_decimals(key) else 4)
+def text_of(key: str, value: float | None, decimals: int | None = None) -> str:
+    """Return a metric as text: a count in full, others with some decimals (None: the usual ones)."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return rounded(value, usual_decimals(key) if decimals is None else decimals)
 
 
-def _has_two_decimals(key: str) -> bool:
-    return key.endswith(("mean_rank", "loss"))
-
-
-def text_of(key: str, value: float | None) -> str:
-    """Return a metric as `number` does, or a dash where it is undefined."""
-    return UNDEFINED if value is None else number(key, value)
-
-
-def short_text_of(key: str, value: float | None) -> str:
-    """Return a metric as `text_of` does, with a decimal less: for groups of few queries."""
-    if value is None or isinstance(value, int):
-        return text_of(key, value)
-    return rounded(value, 1 if key.endswith(("mean_rank", "loss")) else 3)
+def usual_decimals(key: str) -> int:
+    """Return how many decimals a metric has where no error says it."""
+    return 2 if key.endswith(("mean_rank", "loss")) else 4
 
 
 def _exact(value: float | None) -> str:
@@ -351,26 +342,16 @@ def _training_edges(row: Mapping[str, Any]) -> str:
     return f"{row['at_least']:,}" + (f" to {row['at_most']:,}" if row["at_most"] else "")
 
 
-def breakdowns_of(report: Result, tell: Callable[[str, float | None], str] = text_of) -> list[DataTable]:
-    """Return the tables of breakdowns, each with its most frequent groups first where not all fit.
-
-    Args:
-        report: with the rows of its tables.
-        tell: a metric's key and value -> its text.
-    """
+def breakdowns_of(report: Result, *, fewer_decimals: int = 0) -> list[DataTable]:
+    """Return the tables of breakdowns, each with its most frequent groups first where not all fit."""
     return [
-        _breakdown(name, rows, report.document["headline"], tell)
+        _breakdown(name, rows, report.document["headline"], fewer_decimals)
         for name, file in BREAKDOWN_FILES.items()
         if (rows := report.rows.get(file.removesuffix(".csv")))
     ]
 
 
-def _breakdown(
-    name: str,
-    rows: Sequence[Mapping[str, Any]],
-    headline: str,
-    tell: Callable[[str, float | None], str] = text_of,
-) -> DataTable:
+def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str, fewer_decimals: int = 0) -> DataTable:
     # Columns of groups that are worth their width: neither one value in all rows, nor the ids of distinct names
     num_values = {group: len({row[group] for row in rows}) for group in GROUP_COLUMNS[name] if group in rows[0]}
     first, *others = num_values
@@ -379,7 +360,7 @@ def _breakdown(
     count = f"both.{headline}.count"
     wanted = [
         count,
-        *(f"{side}.{headline}.mean_reciprocal_rank" for side in SHOWN_SIDES),
+        *(f"{side}.{headline}.mean_reciprocal_rank" for side in SIDES_IN_ORDER),
         *(key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")),
         *(f"both.{headline}.{name}" for name in ("mean_rank", "adjusted_mean_rank_index")),
     ]
@@ -387,7 +368,7 @@ def _breakdown(
     if name == "relation" and count in rows[0]:
         rows = sorted(rows, key=lambda row: -(row[count] or 0))
     columns = [groups[0], *shown, *groups[1:]] if name == "relation" else [*groups, *shown]  # for phones
-    cells = ((_cell(column, row.get(column), tell) for column in columns) for row in rows)
+    cells = ((_cell(column, row.get(column), fewer_decimals) for column in columns) for row in rows)
     fit = fitting(map(tuple, cells), MAX_BYTES.get(name, MAX_BYTES_OF_OTHERS))
     title, what = _GROUPS[name]
     titles = tuple(_HEADS[column] if column in _HEADS else short_title(column) for column in columns)
@@ -404,10 +385,12 @@ def _breakdown(
     )
 
 
-def _cell(column: str, value: Any, tell: Callable[[str, float | None], str] = text_of) -> str:  # noqa: ANN401 (any)
+def _cell(column: str, value: Any, fewer_decimals: int = 0) -> str:  # noqa: ANN401 (any)
     if column == "entity_side":
         return {"lhs": "left", "rhs": "right"}.get(value, str(value))
-    return str(value) if column in _HEADS or isinstance(value, str) else tell(column, value)
+    if column in _HEADS or isinstance(value, str):
+        return str(value)
+    return text_of(column, value, usual_decimals(column) - fewer_decimals)
 
 
 def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
@@ -443,10 +426,11 @@ def capital(text: str) -> str:
 
 
 def short_title(key: str) -> str:
-    """Return what a column is called: the metric, and the side if it is one of them alone."""
-    side, metric = key.partition(".")[0], key.rpartition(".")[2]
+    """Return what a column is called: the metric, and the side if its key has one alone."""
+    side, _, metric = key.rpartition(".")
+    side = side.partition(".")[0]
     title = _SHORT.get(metric, metric.replace("hits_at_", "hits@").replace("_", " "))
-    return title if side == "both" else f"{title}, {side}"
+    return title if side in ("", "both") else f"{title}, {side}"
 
 
 # What a reader should know before quoting a figure: ties, leakage, who competed.
@@ -478,7 +462,7 @@ _EDGES = {
 def diagnostics_of(document: Mapping[str, Any]) -> DataTable:
     """Return a row per diagnostic that is not zero on all sides, a column per side."""
     diagnostics = document["diagnostics"]
-    sides = [side for side in SHOWN_SIDES if side in diagnostics]
+    sides = [side for side in SIDES_IN_ORDER if side in diagnostics]
     found = [{**diagnostics[side], **diagnostics[side]["num_candidates"]} for side in sides]
     rows = [
         (name, *((_share if key == "tied_share" else _count)(of_side.get(key)) for of_side in found))
@@ -510,7 +494,7 @@ def ties_of(document: Mapping[str, Any]) -> DataTable:
         "Effect of ties",
         ("both sides", *types),
         [
-            (short_title(f"both.{name}"), *(text_of(name, metrics.get(f"both.{of}.{name}")) for of in types))
+            (short_title(name), *(text_of(name, metrics.get(f"both.{of}.{name}")) for of in types))
             for name in names
             if len(types) > 1
         ],
@@ -666,7 +650,7 @@ def tiles_of(report: Result) -> list[Tile]:
             if metrics.get(f"{side}.{key}") is not None
         )
         value = (document.get("time_filtered_metrics") or {}).get(f"both.{key}")
-        in_time = "" if value is None else f"time-aware\u00a0{_told(f'both.{key}', value, decimals)}"
+        in_time = "" if value is None else f"time-aware\u00a0{text_of(key, value, decimals)}"
         lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides, in_time]
         figure = _with_error(document, f"both.{key}", decimals)
         tiles.append(Tile(short_title(f"both.{key}"), figure, [*filter(None, lines)]))

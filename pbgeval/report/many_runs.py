@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from attrs import asdict, frozen
 
@@ -11,32 +11,18 @@ from pbgeval.metrics.names import UnknownMetricError, split
 from pbgeval.metrics.paired import Difference
 from pbgeval.report.charts import Chart
 from pbgeval.report.comparison import (
+    RunComparison,
     cells_of,
-    conditions_in_csv,
     decimals_of_table,
     joined,
     lead_of,
     probability,
-    usual_decimals,
 )
 from pbgeval.report.comparison_charts import Member, critical_difference_chart, letters_of
-from pbgeval.report.figures import LARGE, UNDEFINED, Tile, rounded, short_title
+from pbgeval.report.figures import LARGE, Tile, rounded, short_title, usual_decimals
 from pbgeval.report.run_overlap import PERSISTENCE, Overlap
-from pbgeval.report.tables import (
-    DataTable,
-    all_in_latex,
-    all_in_markdown,
-    to_html,
-    to_terminal,
-    to_text,
-    unbroken,
-    with_warnings,
-)
-from pbgeval.results.csv_tables import to_csv
-from pbgeval.storage.text import json_text, listed
-
-if TYPE_CHECKING:
-    from rich.console import Group
+from pbgeval.report.tables import DataTable
+from pbgeval.storage.text import listed
 
 
 @frozen
@@ -82,9 +68,9 @@ class GroupPair:
     overlap: Overlap  # of every run of A and every run of B, their mean
 
 
-@frozen(eq=False, repr=False)
-class ManyRuns:
-    """Which of several runs differ. It prints as the tables of the command.
+@frozen(eq=False, repr=False, kw_only=True)
+class ManyRuns(RunComparison):
+    """Which of several runs differ.
 
     Examples:
         >>> import pbgeval
@@ -93,17 +79,10 @@ class ManyRuns:
         ['one', 'two']
     """
 
-    side: str  # head, tail, relation, both
-    rank_type: str
-    filter: str  # raw, filtered
-    unit: str  # edge, chunk: what was drawn together
-    clusters: str  # key: queries of one key are one cluster too; edge: units alone
     settings: tuple[str, ...]  # names of those that are not the same in all runs
     left_out: tuple[str, ...]  # how many evaluated edges the imports of each run left out, if any
-    num_queries: int
     groups: tuple[RunGroup, ...]  # in the order given
     pairs: tuple[GroupPair, ...]
-    warnings: tuple[str, ...] = ()  # what to know before the figures are quoted, after the names of the runs
 
     @property
     def main_metric(self) -> str:
@@ -124,46 +103,42 @@ class ManyRuns:
             raise UnknownMetricError(f"no metric '{metric}' in this comparison: expected one of {known}")
         return sorted(found, key=lambda one: -one[1].direction * one[1].mean)
 
-    def __repr__(self) -> str:
-        return "\n\n".join(map(to_text, with_warnings(many_tables(self), self.warnings)))
+    def tables(self) -> list[DataTable]:
+        """Return the figures of all groups with letters, how sure the main metric is, all pairs, and overlaps."""
+        pairs = [_pairs_table(self)] if self.pairs else []
+        return [_figures_table(self), _spread_table(self), *pairs, _overlap_table(self)]
 
-    def __rich__(self) -> Group:
-        from rich.console import Group
-
-        return Group(*map(to_terminal, many_tables(self)))
-
-    def _repr_html_(self) -> str:
-        return "".join(map(to_html, with_warnings(many_tables(self), self.warnings)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it, ready for JSON.
-
-        Examples:
-            >>> import pbgeval
-            >>> sorted(pbgeval.compare_runs(["results/run", "results/other"]).to_dict())[:3]
-            ['clusters', 'filter', 'groups']
-        """
-        return asdict(self)
+    def _csv_rows(self) -> Iterator[dict[str, Any]]:
+        """Return a row per pair and metric."""
+        figures = {(group.name, of.metric): of for group in self.groups for of in group.figures}
+        for pair in self.pairs:
+            overlap = {f"overlap_{name}": value for name, value in asdict(pair.overlap).items()}
+            for of in pair.differences:
+                yield {
+                    "run_a": pair.a,
+                    "run_b": pair.b,
+                    **self.conditions,
+                    "num_queries": self.num_queries,
+                    **asdict(of.difference),
+                    "p_edges": of.p_edges,
+                    "p_seeds": of.p_seeds,
+                    **{
+                        f"{end}_{name}": getattr(figures[group, of.difference.metric], name)
+                        for end, group in (("a", pair.a), ("b", pair.b))
+                        for name in ("seed_deviation", "standard_error", "letters")
+                    },
+                    **overlap,
+                }
 
 
 # Tables
-
-
-def many_tables(found: ManyRuns) -> list[DataTable]:
-    """Return the figures of all groups with their letters, how sure the main metric is, all pairs, and overlaps."""
-    tables = [_figures_table(found), _spread_table(found)]
-    return [*tables, _pairs_table(found), _overlap_table(found)] if found.pairs else [*tables, _overlap_table(found)]
-
-
-def _title(metric: str) -> str:
-    return short_title(f"both.{metric}")
 
 
 def _figures_table(found: ManyRuns) -> DataTable:
     metrics = [(of.metric, of.direction) for of in found.groups[0].figures]
     ranked = [group for group, _ in found.ranked()]
     figures = [{of.metric: of for of in group.figures} for group in ranked]
-    lower = [_title(metric) for metric, direction in metrics if direction < 0]
+    lower = [short_title(metric) for metric, direction in metrics if direction < 0]
     notes = [
         "Group: two runs that share a letter do not differ significantly (paired tests, corrected for all pairs and "
         "metrics by Holm's method)."
@@ -185,9 +160,9 @@ def _figures_table(found: ManyRuns) -> DataTable:
         )
         for group, of in zip(ranked, figures, strict=True)
     ]
-    columns = [(_title(metric), "group")[: 1 + bool(found.pairs)] for metric, _ in metrics]
+    columns = [(short_title(metric), "group")[: 1 + bool(found.pairs)] for metric, _ in metrics]
     return DataTable(
-        f"{found.num_queries:,} queries ({found.side}), {found.filter}, {found.rank_type} ranks",
+        found.title,
         ("run", *(name for of in columns for name in of)),
         rows,
         "\n".join(filter(None, notes)),
@@ -209,26 +184,23 @@ def _spread_table(found: ManyRuns) -> DataTable:
     decimals = 1 + _decimals(found, metric)
     has_seeds = any(len(group.runs) > 1 for group in found.groups)
 
-    def error(value: float | None) -> str:
-        return UNDEFINED if value is None else rounded(value, decimals)
-
     rows = [
         (
             group.name,
             *([str(len(group.runs))] if has_seeds else []),
             rounded(of.mean, decimals),
-            *([error(of.seed_deviation)] if has_seeds else []),
-            error(of.standard_error),
+            *([rounded(of.seed_deviation, decimals)] if has_seeds else []),
+            rounded(of.standard_error, decimals),
         )
         for group, of in found.ranked()
     ]
     seeds = ("runs",) if has_seeds else (), ("deviation over runs",) if has_seeds else ()
-    mean = "mean" if has_seeds else _title(metric)
+    mean = "mean" if has_seeds else short_title(metric)
     notes = ["The standard error over edges is that of the mean, for other edges of the same graph."]
     if has_seeds:
         notes.append("The deviation over runs is the standard deviation between seeds of one model.")
     return DataTable(
-        f"How certain the {_title(metric)} is",
+        f"How certain the {short_title(metric)} is",
         ("run", *seeds[0], mean, *seeds[1], "standard error over edges"),
         rows,
         " ".join(notes),
@@ -253,7 +225,7 @@ def _pairs_table(found: ManyRuns) -> DataTable:
     ]
     note = "The larger p counts." if has_seeds else ""
     return DataTable(
-        f"Differences in {_title(metric)} between any two",
+        f"Differences in {short_title(metric)} between any two",
         ("A", "B", "B − A", "95% interval", *(("p, edges", "p, seeds") if has_seeds else ("p",)), "p (Holm)"),
         rows,
         f"{note} Intervals are of other edges, and not corrected.".strip(),
@@ -268,11 +240,8 @@ def _overlap_table(found: ManyRuns) -> DataTable:
     has_lists = any(of.num_lists for _, _, of in overlaps)
     cutoff, depth = overlaps[0][2].cutoff, max(of.depth for _, _, of in overlaps)
 
-    def share(value: float | None) -> str:
-        return UNDEFINED if value is None else rounded(value, 4)
-
     rows = [
-        (a, b, share(of.answers), *([share(of.candidates), share(of.rank_biased)] if has_lists else []))
+        (a, b, *(rounded(value, 4) for value in (of.answers, of.candidates, of.rank_biased)[: 3 if has_lists else 1]))
         for a, b, of in overlaps
     ]
     notes = [f"Answers: of those that either run ranks among the first {cutoff}, the share that both do."]
@@ -297,7 +266,7 @@ def diagram_of(found: ManyRuns) -> Chart:
     """Return the critical-difference diagram of the main metric."""
     metric = found.main_metric
     members = [Member(group.name, of.mean, of.letters) for group, of in found.ranked()]
-    return critical_difference_chart(_title(metric), members)
+    return critical_difference_chart(short_title(metric), members)
 
 
 def equals_of_best(found: ManyRuns, metric: str) -> list[str]:
@@ -324,7 +293,7 @@ def sentence_of_many(found: ManyRuns) -> str:
     (best, figure), *others = found.ranked()
     if not others:
         return ""
-    title = _title(figure.metric)
+    title = short_title(figure.metric)
     equal = equals_of_best(found, figure.metric)
     than = f"not significantly better than {joined(equal)}" if equal else "significantly better than all others"
     told = [f"{best.name} has the best {title} ({rounded(figure.mean, 2 if abs(figure.mean) > 10 else 4)})"]
@@ -332,7 +301,7 @@ def sentence_of_many(found: ManyRuns) -> str:
     for of in best.figures:
         (other, _), *_ = found.ranked(of.metric)
         if other is not best:
-            told.append(f"{other.name} has the best {_title(of.metric)}")
+            told.append(f"{other.name} has the best {short_title(of.metric)}")
     return f"{'; '.join(told)}."
 
 
@@ -344,43 +313,8 @@ def many_tiles(found: ManyRuns) -> list[Tile]:
         (best, figure), *others = found.ranked(metric)
         equal = equals_of_best(found, metric)
         told = f"not significantly better than {listed(equal)}" if equal else "significantly better than all others"
-        title = _title(metric) + (" (lower is better)" if figure.direction < 0 else "")
+        title = short_title(metric) + (" (lower is better)" if figure.direction < 0 else "")
         tiles.append(
             Tile(title, rounded(figure.mean, usual_decimals(metric)), (best.name, *([told] if others else [])))
         )
     return tiles
-
-
-# Formats
-
-
-def _csv_rows(found: ManyRuns) -> Iterator[dict[str, Any]]:
-    """Return a row per pair and metric."""
-    figures = {(group.name, of.metric): of for group in found.groups for of in group.figures}
-    for pair in found.pairs:
-        overlap = {f"overlap_{name}": value for name, value in asdict(pair.overlap).items()}
-        for of in pair.differences:
-            yield {
-                "run_a": pair.a,
-                "run_b": pair.b,
-                **conditions_in_csv(found),
-                "num_queries": found.num_queries,
-                **asdict(of.difference),
-                "p_edges": of.p_edges,
-                "p_seeds": of.p_seeds,
-                **{
-                    f"{end}_{name}": getattr(figures[group, of.difference.metric], name)
-                    for end, group in (("a", pair.a), ("b", pair.b))
-                    for name in ("seed_deviation", "standard_error", "letters")
-                },
-                **overlap,
-            }
-
-
-MANY_FORMATS: Mapping[str, Callable[[ManyRuns], str]] = {
-    "text": lambda found: unbroken(many_tables(found)),
-    "json": lambda found: json_text(found.to_dict()),  # what is undefined is null
-    "csv": lambda found: to_csv([*_csv_rows(found)]),
-    "md": lambda found: all_in_markdown(many_tables(found)),
-    "latex": lambda found: all_in_latex(many_tables(found)),
-}

@@ -38,7 +38,6 @@ from pbgeval.report.figures import (
     name_of,
     origin_of,
     popularity_of,
-    short_text_of,
     short_title,
     ties_of,
     ties_told,
@@ -63,6 +62,7 @@ from pbgeval.results.result import BUCKETS, METRICS, Result, histogram_rows, no_
 from pbgeval.storage.text import plural, without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
 
+# Modules of training are imported where they are used: the page of an evaluation starts faster without them.
 if TYPE_CHECKING:
     from pbgeval.monitor.curves import Curves
 
@@ -262,7 +262,7 @@ def warnings_section(warnings: Sequence[str]) -> Section:
 
 
 def _visits(curves: Curves) -> Section:
-    from pbgeval.report.training import passes_of, training_charts, verdicts_of  # here: few pages need it
+    from pbgeval.report.training import passes_of, training_charts, verdicts_of
 
     table = passes_of(curves)
     of_training = (
@@ -322,7 +322,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
             Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)] if ranks else ()),
             *(
                 Section(table.anchor, table.title, [table], sortable=True, layout="wide")
-                for table in breakdowns_of(report, short_text_of)
+                for table in breakdowns_of(report, fewer_decimals=1)
             ),
             Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"),
             Section("top-k", "First k candidates", topk_of(document), layout="wide"),

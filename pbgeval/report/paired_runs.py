@@ -23,7 +23,7 @@ from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import EdgeColumns, split_mix
 from pbgeval.ranking.sampled_lists import SampledLists, number_chunks
-from pbgeval.report.conditions import names_in_warnings, warnings_of_runs
+from pbgeval.report.conditions import joint_warnings, warnings_of
 from pbgeval.report.unlike_runs import DIVIDED, differences_of
 from pbgeval.results.result import Result
 from pbgeval.results.saved_run import ROW_BITS, RunFacts, SavedRun, folder_of, require_ranks
@@ -122,10 +122,25 @@ class PairedRuns:
         """Whether relations are known."""
         return self.runs[0].edges is not None
 
+    @property
+    def conditions(self) -> dict[str, str]:
+        """What is said of all figures of a comparison."""
+        return {
+            "side": self.side,
+            "rank_type": self.rank_type.value,
+            "filter": "filtered" if self.filtered else "raw",
+            "unit": "edge" if self.lists is None else "chunk",
+            "clusters": "key" if self.with_keys else "edge",
+        }
+
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return what to know before figures are quoted, after the names of the runs that it holds for."""
-        named = names_in_warnings([(name, str(run.folder)) for name, run in zip(names, self.runs, strict=True)])
-        return tuple(warnings_of_runs(zip(named, (of.document for of in self.reports), strict=True)))
+        named = [  # seeds share a name
+            name if name and names.count(name) == 1 else str(run.folder)
+            for name, run in zip(names, self.runs, strict=True)
+        ]
+        found = [(name, warnings_of(report.document)) for name, report in zip(named, self.reports, strict=True)]
+        return tuple(joint_warnings(found))
 
     def stats(self, a: Sequence[int], b: Sequence[int], *, by_relation: bool = True) -> PairedStats:
         """Return the sums of all queries, of which each has the mean over some runs; `scale_of(a, b)` is their unit.

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
@@ -27,14 +27,11 @@ from pbgeval.report.paired_runs import Asked, PairedRuns
 from pbgeval.report.query_facts import RelationFacts, told_of_one, told_of_two
 from pbgeval.report.rendering import render
 from pbgeval.report.run_overlap import Overlap, RunOverlaps
-from pbgeval.report.tables import DataTable, clipped, to_terminal
+from pbgeval.report.tables import DataTable, clipped, to_latex, to_markdown, unbroken
 from pbgeval.results.result import Result
 from pbgeval.results.saved_queries import Candidate, SavedQueries, SavedQuery
 from pbgeval.stats.rank_types import RankType, doubled_rank
 from pbgeval.storage.text import plural
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 MAX_QUERIES = 10_000
 MAX_CANDIDATES = 10  # of a list; the answer is shown where it is listed further down
@@ -137,8 +134,8 @@ class QueryPage:
                 return text
             max_queries = min(max_queries, len(chosen)) * MAX_BYTES * 9 // (size * 10)
 
-    def moved_table(self) -> DataTable:
-        """Return the queries of two runs that moved most.
+    def tables(self) -> list[DataTable]:
+        """Return the table of the queries of two runs that moved most.
 
         Raises:
             OutputError: a list is not as it was written.
@@ -157,7 +154,7 @@ class QueryPage:
                 for of, run in zip((of_a, of_b), self.runs, strict=True)
             ]
             rows.append([clipped(cell) for cell in (query, of_a.head if hides_head else of_a.tail, *ranks, *best)])
-        return DataTable(
+        table = DataTable(
             f"The {len(rows)} of {len(weight_Q):,} queries whose 1 / rank differs most",
             ("query", "answer", "rank in A", "rank in B", "best in A", "best in B"),
             rows,
@@ -166,6 +163,19 @@ class QueryPage:
             f"{self._told_overlap()}",
             kinds="llrrll",
         )
+        return [table]
+
+    def to_format(self, form: str) -> str:
+        """Return the table as text, md or latex.
+
+        Raises:
+            ConfigError: it has no such form.
+        """
+        writers = {"text": lambda of: unbroken([of]), "md": to_markdown, "latex": to_latex}
+        if form not in writers:
+            raise ConfigError(f"--format {form}: with --queries, expected text, md, latex or html")
+        [table] = self.tables()
+        return f"{writers[form](table).rstrip()}\n"
 
     def _told_overlap(self) -> str:
         """Return what both runs find, in words."""
@@ -178,9 +188,6 @@ class QueryPage:
                 f"{of.rank_biased:.2f})."
             )
         return " ".join(told)
-
-    def __rich__(self) -> Group:
-        return to_terminal(self.moved_table())
 
     def _weights(self) -> np.ndarray:
         """Return how much each query matters: what it loses of an MRR of 1, or by how much its 1 / rank moved."""

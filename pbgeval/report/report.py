@@ -23,14 +23,13 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.figures import final_table, headline_of, popularity_of, rows_table, topk_of
 from pbgeval.report.query_lists import MAX_ANSWERS, answers_told, candidates_table
-from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text, with_warnings
+from pbgeval.report.tables import DataTable, Printed, Table, data_frame, to_text, with_warnings
 from pbgeval.results.result import HISTOGRAM, Result, errors_of
 from pbgeval.results.shape import SIDES
 from pbgeval.stats.rank_types import RankType
 
 if TYPE_CHECKING:
     import pandas
-    from rich.console import Group
 
 
 # Figures of a report -> (side, rank type, metric, value) by PyKEEN's keys, and the data frame of them.
@@ -144,7 +143,7 @@ class Figures(Mapping[str, Value]):
 
 
 @frozen(eq=False, repr=False)
-class Report(Result):
+class Report(Result, Printed):
     """A finished evaluation. It prints as the table of its headline metrics, in a notebook too.
 
     Examples:
@@ -362,20 +361,11 @@ class Report(Result):
         """
         return [final_table(self.document), *popularity_of(self.document), *topk_of(self.document)]
 
-    def _with_warnings(self) -> list[DataTable]:
+    def _printed(self) -> list[DataTable]:
         return with_warnings(self.shown(), warnings_of(self.document))
 
     def __repr__(self) -> str:
-        has_figures = "metrics" in self.document
-        return "\n\n".join(map(to_text, self._with_warnings())) if has_figures else "a report without figures yet"
-
-    def __rich__(self) -> Group:
-        from rich.console import Group
-
-        return Group(*map(to_terminal, self._with_warnings()))
-
-    def _repr_html_(self) -> str:
-        return "".join(map(to_html, self._with_warnings()))
+        return super().__repr__() if "metrics" in self.document else "a report without figures yet"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a copy of the content of metrics.json.
@@ -450,8 +440,10 @@ class Report(Result):
             >>> other["mrr"] == report["mrr"], 0 <= other["hits@5"] <= 1
             (True, True)
         """
-        return _recomputed(
-            self,
+        # Here: it imports torch, which pages do not need.
+        from pbgeval.results.recompute import ReportQuery, recompute
+
+        query = ReportQuery(
             hits_at=hits_at,
             filter=filter,
             headline=headline,
@@ -463,6 +455,7 @@ class Report(Result):
             metrics=metrics,
             topk_metrics=topk_metrics,
         )
+        return report_of(recompute(self, query))
 
 
 def _named(what: str, given: str | SupportsIndex | None) -> str | int:
@@ -471,12 +464,6 @@ def _named(what: str, given: str | SupportsIndex | None) -> str | int:
         return str(given) if isinstance(given, str) else operator.index(cast("SupportsIndex", given))
     except TypeError:
         raise ValueError(f"{what}: expected a name or an id, got {given!r}") from None
-
-
-def _recomputed(report: Report, **asked: Any) -> Report:  # noqa: ANN401 - fields of `ReportQuery`
-    from pbgeval.results.recompute import ReportQuery, recompute  # here: it imports torch, which pages do not need
-
-    return report_of(recompute(report, ReportQuery(**asked)))
 
 
 def report_of(result: Result) -> Report:

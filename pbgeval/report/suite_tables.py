@@ -14,7 +14,7 @@ from pbgeval.metrics.names import SCORE_METRICS, UnknownMetricError, resolve
 from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import grouped
 from pbgeval.report.conditions import joint_warnings, settings_of, title_of, warnings_of
-from pbgeval.report.figures import UNDEFINED, Tile, number, short_title
+from pbgeval.report.figures import Tile, short_title, text_of
 from pbgeval.report.page import Page, Section, warnings_section
 from pbgeval.report.summary import NO_BETTER, chance_told
 from pbgeval.report.tables import NEEDS_BOOKTABS, DataTable, latex_warnings, one_line, to_latex
@@ -99,7 +99,7 @@ class SuiteRow:
 
     def cell(self, key: str) -> str:
         """Return a figure as tables show it, with a mark where the model is no better than chance."""
-        return _cell(key, self.metrics[key]) + AT_CHANCE * self.is_at_chance
+        return text_of(key, self.metrics[key]) + AT_CHANCE * self.is_at_chance
 
     @property
     def filter_told(self) -> str:
@@ -153,7 +153,7 @@ class SuiteResults:
             )
             for graph in self.graphs
         ]
-        average = (AVERAGE, "", *(_cell(key, self.average(model, key)) for model, key in columns))
+        average = (AVERAGE, "", *(text_of(key, self.average(model, key)) for model, key in columns))
         return DataTable(
             f"{plural(len(self.models), 'model')} on {plural(len(self.graphs), 'graph')}",
             ("graph", "edges", *(f"{model}, {_title(key)}" for model, key in columns)),
@@ -205,7 +205,7 @@ class SuiteResults:
         """Return the page of all results."""
         first = self.metrics[0]
         tiles = [
-            Tile(model, _cell(first, self.average(model, first)), (f"average {_title(first)}",))
+            Tile(model, text_of(first, self.average(model, first)), (f"average {_title(first)}",))
             for model in self.models
         ]
         runs = [(row.graph, row.model, f"{row.graph}/{row.model}", row.digest) for row in self.rows]
@@ -229,7 +229,7 @@ class SuiteResults:
         """Return a metric alone: a row for each graph, a column for each model."""
         by_name = {(row.graph, row.model): row.cell(key) for row in self.rows}
         rows = [(graph, *(by_name[graph, model] for model in self.models)) for graph in self.graphs]
-        average = (AVERAGE, *(_cell(key, self.average(model, key)) for model in self.models))
+        average = (AVERAGE, *(text_of(key, self.average(model, key)) for model in self.models))
         title, better = _title(key), " (lower is better)" if _direction(key) < 0 else ""
         anchor = f"results-{self.metrics.index(key)}"
         return DataTable(f"{title}{better}", ("graph", *self.models), [*rows, average], anchor=anchor)
@@ -248,7 +248,7 @@ class SuiteResults:
         best = max(averages, key=lambda model: sign * averages[model])
         values = {(row.graph, row.model): sign * (row.metrics[key] or 0.0) for row in self.rows}
         won = sum(values[graph, best] == max(values[graph, model] for model in self.models) for graph in self.graphs)
-        told = f"{best} has the best average {_title(key)} ({_cell(key, averages[best])})"
+        told = f"{best} has the best average {_title(key)} ({text_of(key, averages[best])})"
         return f"{told} and is best on {won:,} of {plural(len(self.graphs), 'graph')}."
 
     def write(self, output: Path) -> list[Path]:
@@ -293,7 +293,7 @@ def unlike_told(first: tuple[str, Result] | None, report: Result) -> str:
         for of in both
     ]
     if counts[0] != counts[1]:
-        means = [_cell("", of["both"]["mean"]) for *_, of in counts]
+        means = [text_of("", of["both"]["mean"]) for *_, of in counts]
         a, b = (f"{title_of(of)}, {mean} on average" for of, mean in zip(both, means, strict=True))
         return f"{UNLIKE} {model} ({a}): {b}"
     a, b = (of["provenance"] for of in both)
@@ -318,7 +318,3 @@ def _direction(key: str) -> int:
 def _title(key: str) -> str:
     name = key.removeprefix(TIME_AWARE)
     return short_title(key) if name == key else f"time-aware {short_title(name)}"
-
-
-def _cell(key: str, value: float | None) -> str:
-    return UNDEFINED if value is None else number(key, value)

@@ -7,7 +7,7 @@ from math import sqrt
 from typing import Any
 
 from pbgeval.report.conditions import edges_told, is_much_tied, num_trained_on, settings_of
-from pbgeval.report.figures import headline_rows, number, time_aware_told, with_error
+from pbgeval.report.figures import headline_rows, text_of, time_aware_told, with_error
 from pbgeval.results.result import errors_of, errors_over_draws
 
 ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ, or a figure from chance
@@ -71,7 +71,7 @@ def _headline(document: Mapping[str, Any]) -> str:
     value, error = document["metrics"][key], errors_of(document).get(key)
     if value is None:
         return f"{filtered} {name} is undefined {on}"
-    told = f"{filtered} {name} {with_error(value, error) if error else number(key, value)} {on}"
+    told = f"{filtered} {name} {with_error(value, error) if error else text_of(key, value)} {on}"
     return ", ".join(filter(None, [told, chance_told(document)]))
 
 
@@ -89,7 +89,7 @@ def chance_told(document: Mapping[str, Any]) -> str:
     reach = ERRORS_APART * error
     if value - reach > chance or (not error and value != chance):  # without an error, only equal scores tell
         return ""
-    figure = f"{name} {with_error(value, error) if error else number(found, value)}"
+    figure = f"{name} {with_error(value, error) if error else text_of(found, value)}"
     if value + reach <= chance + NEAR_CHANCE * (1.0 - chance):
         return f"{NO_BETTER} ({figure})"
     return f"too few edges to tell from chance ({figure})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from itertools import compress
@@ -72,6 +73,25 @@ def clipped(text: str) -> str:
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
+class Printed(ABC):
+    """What prints as tables: as text, in a notebook, and with rich."""
+
+    @abstractmethod
+    def _printed(self) -> Sequence[DataTable]:
+        """Return the tables, with warnings below the first one."""
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(to_text, self._printed()))
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+
+        return Group(*map(to_terminal, self._printed()))
+
+    def _repr_html_(self) -> str:
+        return "".join(map(to_html, self._printed()))
+
+
 class FigureRow(dict[str, Any]):
     """A row of a report's table, whose figures have all of their names: `row["tail.mrr"]`."""
 
@@ -89,7 +109,7 @@ class FigureRow(dict[str, Any]):
 
 
 @frozen(eq=False, repr=False)
-class Table:
+class Table(Printed):
     """The rows of a report's table, numbers as they are. It prints the columns that are worth their width."""
 
     _rows: Sequence[Mapping[str, Any]]
@@ -120,14 +140,8 @@ class Table:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __repr__(self) -> str:
-        return to_text(self._shown())
-
-    def __rich__(self) -> Group:
-        return to_terminal(self._shown())
-
-    def _repr_html_(self) -> str:
-        return to_html(self._shown())
+    def _printed(self) -> list[DataTable]:
+        return [self._shown()]
 
 
 def data_frame(rows: Iterable[Any], columns: Sequence[str]) -> pandas.DataFrame:

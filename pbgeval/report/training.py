@@ -249,12 +249,12 @@ def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = No
 
 
 def _difference(value: float | None, error: float | None, decimals: int) -> str:
-    told = UNDEFINED if value is None else rounded(value, decimals, "+")
+    told = rounded(value, decimals, "+")
     return f"{told} ± {rounded(error, decimals)}" if value is not None and error else told
 
 
 def _fixed(value: float | None) -> str:
-    return UNDEFINED if value is None else rounded(value, 4)
+    return rounded(value, 4)
 
 
 def training_tiles(curves: Curves) -> list[Tile]:

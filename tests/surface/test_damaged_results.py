@@ -113,7 +113,7 @@ def read_by_all(folder: Path) -> None:
     report = Report.read(folder)
     report.to_json()
     if "metrics" in report.document:
-        report._with_warnings()
+        report._printed()
     source = Source(folder.name, report)
     page_of(source)
     markdown(source)

@@ -151,7 +151,7 @@ def test_queries_have_their_times_where_they_differ_by_them(tmp_path: Path) -> N
     ]
     pair = QueryPage.of_two(*folders, Asked())
     assert content_of(pair.render())["time"] == content["time"]
-    queries = {row[0] for row in pair.moved_table().rows}
+    queries = {row[0] for row in pair.tables()[0].rows}
     assert {f"all:0:0, 0, ? at time {2**53 + 1}", "?, 0, all:0:1 at time 4"} <= queries
 
 
@@ -207,7 +207,7 @@ def test_two_runs_have_each_query_once_with_the_ranks_of_both(filter_: str, root
 def test_the_table_of_moved_queries_begins_with_the_greatest_change(root: Path) -> None:
     ranks = [[1 + better + tied / 2 for *_, (better, tied, *_), _, _ in queries_of(of)] for of in contents(root)]
     moved = [abs(1 / a - 1 / b) for a, b in zip(*ranks, strict=True)]
-    table = QueryPage.of_two(root / "a", root / "b", Asked()).moved_table()
+    [table] = QueryPage.of_two(root / "a", root / "b", Asked()).tables()
     changes = [abs(1 / float(row[2]) - 1 / float(row[3])) for row in table.rows]
     assert changes == pytest.approx(sorted(moved, reverse=True)[:20])
     assert "rank in A" in run_main("compare", "a", "b", "--queries", cwd=root).printed

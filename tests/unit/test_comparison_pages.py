@@ -10,7 +10,7 @@ from attrs import evolve
 
 from pbgeval.metrics.paired import Difference
 from pbgeval.report.charts import Axis, Box, Line, bar_labels, line_labels
-from pbgeval.report.comparison import Comparison, comparison_tables, difference_tiles, sentence_of_two
+from pbgeval.report.comparison import Comparison, difference_tiles, sentence_of_two
 from pbgeval.report.comparison_pages import sentence_of_many
 from pbgeval.report.many_runs import GroupDifference, GroupFigure, GroupPair, ManyRuns, RunGroup
 from pbgeval.report.run_overlap import Overlap
@@ -105,7 +105,8 @@ def many(*means: float, p_seeds: float | None = None) -> ManyRuns:
         for a, b in itertools.combinations(groups, 2)
         for of in [difference(MRR_ALONE, a.figures[0].mean, b.figures[0].mean, 0.01)]
     ]
-    return ManyRuns("both", "realistic", "raw", "edge", "key", (), (), 9, tuple(groups), tuple(pairs))
+    conditions = {"side": "both", "rank_type": "realistic", "filter": "raw", "unit": "edge", "clusters": "key"}
+    return ManyRuns(**conditions, settings=(), left_out=(), num_queries=9, groups=tuple(groups), pairs=tuple(pairs))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def many(*means: float, p_seeds: float | None = None) -> ManyRuns:
 def test_the_table_of_two_runs_tells_the_models_apart_where_they_differ(models: tuple[str, str], told: str) -> None:
     two = evolve(comparison(), a="results/a", b="results/b", a_model=models[0], b_model=models[1])
 
-    assert comparison_tables(two)[0].title.endswith(f" ranks; {told}")
+    assert two.tables()[0].title.endswith(f" ranks; {told}")
 
 
 def test_many_runs_are_compared_in_one_sentence() -> None:
@@ -141,7 +142,7 @@ def test_a_row_whose_interval_alone_leaves_out_0_is_marked() -> None:
     )
     found = comparison(marked, significant, open_)
 
-    assert [row[-1] for row in comparison_tables(found)[0].rows] == ["0.2000, n.s.", "0.0100", "0.6000"]
+    assert [row[-1] for row in found.tables()[0].rows] == ["0.2000, n.s.", "0.0100", "0.6000"]
     assert [tile.name for tile in difference_tiles(found)] == ["hits@1: B − A", "hits@10: B − A"]
 
 
