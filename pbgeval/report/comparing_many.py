@@ -7,18 +7,19 @@ significant only where it exceeds both what other edges and what other seeds wou
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from attrs import evolve
 
 from pbgeval.errors import ConfigError, required
 from pbgeval.metrics.paired import Difference, differences, holm
+from pbgeval.metrics.student import two_sided_probability
 from pbgeval.notation import grouped
 from pbgeval.report.comparison import names_of_folders
 from pbgeval.report.figures import model_of
@@ -59,7 +60,7 @@ def compare_runs(
         clusters: "key" or "edge".
 
     Raises:
-        ConfigError: an argument is wrong in itself; networkx, or scipy (for groups of seeds), is not installed.
+        ConfigError: an argument is wrong in itself, or networkx is not installed.
         OutputError: a run is unfinished or has no ranks, or they differ in more than the model; says in what.
         StorageError: a file is missing or damaged.
 
@@ -102,10 +103,7 @@ def compare_groups(groups: Mapping[str, Sequence[Run]], asked: Asked) -> ManyRun
             f"{name}: no result is given for this name" for name, size in zip(groups, sizes, strict=True) if not size
         ]
         raise ConfigError(*empty or [f"compare needs two results; {'one was' if sizes else 'none was'} given"])
-    # Say what is missing before hours of work.
-    if sum(size > 1 for size in sizes) > 1:
-        _import_welch()
-    _import_networkx()
+    _import_networkx()  # what is missing is said before hours of work
     numbers = iter(range(sum(sizes)))
     paired = PairedRuns.open([run for runs in groups.values() for run in runs], asked)
     return _ManyRunsBuilder(paired, {name: [next(numbers) for _ in runs] for name, runs in groups.items()}).build()
@@ -207,14 +205,10 @@ def welch(a: Sequence[float], b: Sequence[float]) -> float | None:
         return None
     if len({*a}) == len({*b}) == 1:  # nothing depends on the seed
         return 1.0 if a[0] == b[0] else 0.0
-    moments = (value for of in (a, b) for value in (statistics.fmean(of), statistics.stdev(of), len(of)))
-    return float(_import_welch()(*moments, equal_var=False).pvalue)
-
-
-def _import_welch() -> Any:  # noqa: ANN401 - scipy has no types
-    with required(ConfigError, "scipy is required to compare groups of seeds", "scipy"):
-        from scipy.stats import ttest_ind_from_stats
-    return ttest_ind_from_stats
+    variances = [statistics.variance(of) / len(of) for of in (a, b)]  # of the means
+    parts = [variance**2 / (len(of) - 1) for variance, of in zip(variances, (a, b), strict=True)]
+    t = (statistics.fmean(a) - statistics.fmean(b)) / math.sqrt(sum(variances))
+    return two_sided_probability(t, sum(variances) ** 2 / sum(parts))
 
 
 def _import_networkx() -> ModuleType:

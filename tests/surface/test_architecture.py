@@ -25,7 +25,7 @@ NUMERICS = {"torch", "numpy", "attrs"}
 LIBRARIES = {
     "cli": {"typer"},
     "command_line": NUMERICS | {"typer"},
-    "report": NUMERICS | {"rich", "jinja2", "pandas", "networkx", "scipy"},
+    "report": NUMERICS | {"rich", "jinja2", "pandas", "networkx"},
     "suite": NUMERICS | {"yaml"},
     "integrations": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
     "config": {"attrs", "yaml"},

@@ -214,12 +214,10 @@ def test_a_run_on_other_queries_is_named(results: Path, cases: dict[str, TinyCas
     assert done.refusal.startswith(f"{tmp_path / 'd'}: cannot be compared with a1: ")
 
 
-@pytest.mark.parametrize("package", ["networkx", "scipy"])
-def test_a_missing_package_is_named_before_runs_are_read(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (package, f"{package}.stats"):
-        monkeypatch.setitem(sys.modules, name, None)
+def test_a_missing_package_is_named_before_runs_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "networkx", None)
 
-    with pytest.raises(ConfigError, match=f"{package} is required .*: pip install {package}"):
+    with pytest.raises(ConfigError, match=r"networkx is required .*: pip install networkx"):
         compare_runs({"a": ["absent-1", "absent-2"], "b": ["absent-3", "absent-4"]})
 
 

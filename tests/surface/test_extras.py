@@ -131,7 +131,7 @@ USES = {
     "seeds": Use(
         "stats",
         ("-m", "pbgeval", "compare", "a=seeds/0", "a=seeds/1", "b=seeds/2", "b=seeds/3"),
-        "scipy is required to compare groups of seeds: pip install scipy",
+        "networkx is required to compare more than two runs: pip install networkx",
         lambda _, out: "p, seeds" in out,
     ),
     "suite": Use(
