@@ -77,6 +77,11 @@ class Side(Enum):
 ENDS = (Side.LHS, Side.RHS)
 
 
+def labels_of(sides: Iterable[Side]) -> list[str]:
+    """Return the labels that figures of these sides have: theirs, and `both`."""
+    return [*(side.label for side in sides), "both"]
+
+
 class Bucket(NamedTuple):
     """The edges between one partition of the left and one of the right entity types."""
 

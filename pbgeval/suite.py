@@ -28,6 +28,7 @@ from pbgeval.evaluation import evaluate, evaluate_triples
 from pbgeval.importing.edge_names import edge_names
 from pbgeval.metrics.names import PRESETS, UnknownMetricError, key_of_name
 from pbgeval.models.model import EmbeddingModel
+from pbgeval.notation import labels_of
 from pbgeval.progress import Observer
 from pbgeval.report.rendering import require_jinja2
 from pbgeval.report.report import Report
@@ -326,7 +327,7 @@ def wrong_names(metrics: Iterable[str], config: EvalConfig) -> Iterator[str]:
     """Yield why evaluations would not have some metrics."""
     if config.rank_type not in (None, *RANK_TYPE_SYNONYMS) or config.preset not in (None, *PRESETS):
         return  # the first evaluation refuses it
-    sides, cutoffs = [*(side.label for side in config.sides), "both"], sorted({*config.hits_at})
+    sides, cutoffs = labels_of(config.sides), sorted({*config.hits_at})
     for name in metrics:
         try:
             key = key_of_name(name, config.headline, sides, cutoffs, with_loss=config.compute_loss)

@@ -22,6 +22,7 @@ from pbgeval.metrics.names import (
     check_name,
     target_keys,
 )
+from pbgeval.notation import labels_of
 from pbgeval.sinks import TENSORBOARD, missing_tensorboard
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
 from pbgeval.storage.text import parse_memory
@@ -57,7 +58,7 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
         try:
             check_name(
                 name,
-                [*(side.label for side in config.sides), "both"],
+                labels_of(config.sides),
                 sorted(set(config.hits_at)),
                 with_loss=config.compute_loss,
             )

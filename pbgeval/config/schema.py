@@ -20,7 +20,7 @@ import attrs
 from attrs import field, frozen
 
 from pbgeval.errors import ConfigError, Faults
-from pbgeval.notation import Side
+from pbgeval.notation import Side, labels_of
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
 from pbgeval.storage.text import parse_memory
 
@@ -592,7 +592,7 @@ class EvalConfig:
         """
         from pbgeval.metrics.names import resolve, target_keys  # here: see `headline`
 
-        known = target_keys([*(side.label for side in self.sides), "both"], self.hits_at)
+        known = target_keys(labels_of(self.sides), self.hits_at)
         return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, known)
 
     @property

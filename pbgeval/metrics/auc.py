@@ -158,10 +158,6 @@ class AucSample:
     level: float = 0.95  # of intervals
     reason: str = ""  # why not every score is kept or counted, where it is so
 
-    @property
-    def is_whole(self) -> bool:
-        return self.all_true and self.all_competing
-
 
 def pooled_classification(pool: SortedPool, sample: AucSample) -> tuple[dict[str, Value], dict[str, dict[str, float]]]:
     """Return a classifier's metrics by name, and the intervals of those that are estimated.

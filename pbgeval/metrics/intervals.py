@@ -19,7 +19,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.metrics.student import ERROR_RATE, student_quantile
-from pbgeval.notation import Side
+from pbgeval.notation import Side, labels_of
 from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QueryMetric, keyed_metrics
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, query_mean
@@ -106,7 +106,7 @@ def sample_intervals(
         population, has none. A sample that is the population has errors of exactly 0.
     """
     found = {}
-    for label in (*(side.label for side in sides), "both"):
+    for label in labels_of(sides):
         if keys is not None and not any(key.startswith(f"{label}.") for key in keys):
             continue
         of_label_Q = torch.isin(queries.side_Q, torch.tensor([side.value for side in Side if side.is_in(label)]))

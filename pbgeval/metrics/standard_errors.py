@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pbgeval.notation import Floats, Side
+from pbgeval.notation import Floats, Side, labels_of
 from pbgeval.stats.cluster_sums import BY_EDGE, BY_KEY, VALUE_BITS, ClusterSums
 from pbgeval.stats.float_sums import float_sum
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, keyed_metrics
@@ -31,7 +31,7 @@ def standard_errors(sums: ClusterSums, sides: Sequence[Side]) -> dict[str, float
         sides: that are hidden; `both` pools heads and tails.
     """
     found = {}
-    for label in (*(side.label for side in sides), "both"):
+    for label in labels_of(sides):
         of_label = [side for side in sides if side.is_in(label) and sums.has(BY_EDGE, side)]
         for name, metric, rank_type in keyed_metrics(sums.layout.cutoffs) if of_label else ():
             error = _standard_error(sums, of_label, metric, rank_type)

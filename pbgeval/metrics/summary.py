@@ -22,7 +22,7 @@ from pbgeval.metrics.classification import NAMES
 from pbgeval.metrics.distribution import CandidateGroups, Means, RankDistribution
 from pbgeval.metrics.names import POOLED_HITS, Selection
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, known_rank_metrics
-from pbgeval.notation import Bucket, Side, grouped
+from pbgeval.notation import Bucket, Side, grouped, labels_of
 from pbgeval.stats.bins import bin_middles
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, SortedPool
@@ -322,7 +322,7 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     """
     rows = [(frequency, by_label(by_side, sides)) for frequency, by_side in grouped.rows(KEY_FREQUENCY).items()]
     metrics: Metrics = {}
-    for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
+    for label in labels_of(sides):
         sums = weighted_sums(grouped.layout, [(frequency, stats[label]) for frequency, stats in rows]).__getitem__
         found = all_weighted_metrics(sums, grouped, tuple(side for side in sides if side.is_in(label)))
         found |= {"query_auc": query_mean(sums, QUERY_AUC, RankType.REALISTIC), "auc": None}
@@ -338,7 +338,7 @@ def macro_over_relations(grouped: GroupedStats, sides: Sequence[Side]) -> Metric
     """
     rows = [by_label(by_side, sides) for by_side in grouped.rows(RELATION).values()]
     metrics: Metrics = {}
-    for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
+    for label in labels_of(sides):
         by_relation = [stats[label] for stats in rows]
         sums, competing_sums = (
             weighted_sums(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.metrics.auc import AucSample
@@ -20,7 +20,6 @@ from pbgeval.metrics.names import ALL_BY_DEFAULT, Selection, in_reading_order
 from pbgeval.metrics.standard_errors import standard_errors
 from pbgeval.metrics.summary import (
     SortedPools,
-    Summary,
     bucket_figures,
     diagnose,
     macro_over_keys,
@@ -83,9 +82,8 @@ class RunStats:
             return
         counts = QueryCounts.concatenate([part.result.counts for part in found])
         headline = self.headline_counts(counts)
-        raw = headline if self.filtered is None else counts.raw
         losses = _joined_losses([part.result for part in found])
-        self._add_sums(self.raw, found, raw, None, losses if self.filtered is None else None)
+        self._add_sums(self.raw, found, counts.raw, None, losses if self.filtered is None else None)
         if self.filtered is not None:
             self._add_sums(self.filtered, found, headline, counts.known, losses)
         if self.in_time is not None:
@@ -176,7 +174,7 @@ def make_result(
 ) -> Result:
     """Compute all metrics from merged statistics. `run` may differ between equal runs; nothing else may."""
     pools = SortedPools.from_groups(stats.headline, context.auc_samples)  # sorted once
-    parts = _summaries(stats.headline, pools, context)
+    parts = partial(summarise, stats.headline, pools, context.sides, context.selection, with_loss=context.with_loss)
     total = parts()
     estimate = context.estimate
     paths = (
@@ -190,7 +188,6 @@ def make_result(
         "filter": "raw" if stats.filtered is None else "filtered",
         "headline": context.headline,
         "num_edges": total.num_edges,
-        **_before_restrictions(context),
         "num_queries": total.num_queries,
         "metrics": total.metrics,
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
@@ -205,9 +202,18 @@ def make_result(
         ],
         "diagnostics": diagnose(stats.headline, context.sides),
         "edge_diagnostics": context.edges,
-        **_of_inputs(provenance, context.evaluated_edges),
-        **({"refused": total.refused} if total.refused else {}),
+        "provenance": {
+            **provenance,
+            "digest": digest_of(provenance),
+            **({} if context.evaluated_edges is None else {"evaluated": context.evaluated_edges}),
+        },
     }
+    further = {
+        "num_edges_before_restrictions": context.num_edges_before_restrictions,
+        "left_out": (provenance.get("data") or {}).get("left_out"),
+        "refused": total.refused or None,
+    }
+    document |= {name: value for name, value in further.items() if value is not None}
     if estimate is not None:
         document["sample"] = _sample_section(estimate)
         for of_path, intervals in zip(document["edge_paths"], estimate.intervals_of_paths, strict=True):
@@ -242,7 +248,7 @@ def _further_sections(stats: RunStats, context: ReportContext, keys: Collection[
 
     def of_groups(groups: GroupStats, chosen: Selection) -> dict[str, Any]:
         pools = SortedPools.from_groups(groups, context.auc_samples)
-        return _summaries(groups, pools, evolve(context, selection=chosen))(with_loss=False).metrics
+        return summarise(groups, pools, sides, chosen, with_loss=False).metrics
 
     found: dict[str, Callable[[], Any]] = {
         "macro_metrics": lambda: selection.select(macro_over_keys(grouped, sides)) if context.with_macro else None,
@@ -264,24 +270,6 @@ def _errors(layout: StatsLayout, packed: np.ndarray, sides: Sequence[Side], keys
     return {key: error for key, error in standard_errors(clusters, sides).items() if key in keys}
 
 
-def _before_restrictions(context: ReportContext) -> dict[str, int]:
-    given = context.num_edges_before_restrictions
-    return {} if given is None else {"num_edges_before_restrictions": given}
-
-
-def _of_inputs(provenance: Mapping[str, Any], evaluated_edges: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the provenance with its digest, and what imports left out of the edges."""
-    left_out = (provenance.get("data") or {}).get("left_out")
-    return {
-        "provenance": {
-            **provenance,
-            "digest": digest_of(provenance),
-            **({} if evaluated_edges is None else {"evaluated": evaluated_edges}),
-        },
-        **({} if left_out is None else {"left_out": left_out}),
-    }
-
-
 def _sample_section(estimate: SampleEstimate) -> dict[str, Any]:
     return {
         "unit": estimate.unit,
@@ -296,18 +284,6 @@ def _sample_section(estimate: SampleEstimate) -> dict[str, Any]:
 def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the intervals of the metrics in the result."""
     return {key: interval.report() for key, interval in intervals.items() if key in metrics}
-
-
-def _summaries(groups: GroupStats, pools: SortedPools, context: ReportContext) -> Callable[..., Summary]:
-    """Return what summarises a part of the groups."""
-    return partial(
-        summarise,
-        groups,
-        pools,
-        context.sides,
-        context.selection,
-        with_loss=context.with_loss,
-    )
 
 
 def _breakdown_tables(

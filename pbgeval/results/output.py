@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -110,11 +110,9 @@ def _is_inside(name: str, folder: str) -> bool:
 def digest_in(folder: Path) -> str | None:
     """Return the digest of the run whose output directory this is; None: of none, or it cannot be read."""
     try:
-        document = Result.read(folder).document
+        return str(Result.read(folder).document["provenance"]["digest"])
     except OutputError:
         return None
-    digest = (document.get("provenance") or {}).get("digest")
-    return digest if isinstance(digest, str) else None
 
 
 def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
@@ -208,15 +206,9 @@ def _read_result(folder: Path) -> Result | None:
     if not os.path.lexists(folder / METRICS):
         return None
     try:
-        found = Result.read(folder)
+        return Result.read(folder)
     except OutputError as error:
         raise OutputError(f"{error}; move it away, or choose another output") from error
-    provenance = found.document.get("provenance")
-    if not isinstance(provenance, dict) or not isinstance(provenance.get("digest"), str):
-        raise OutputError(
-            f"{folder / METRICS}: expected a result of pbgeval, got other JSON; move it away, or choose another output"
-        )
-    return found
 
 
 @define
@@ -377,26 +369,27 @@ class OutputDirectory:
         """
         self.owner.check()
         remove_files(self.path, self._temporary(self.path))
-        tables = {f"{name}.csv": rows for name, rows in result.rows.items()}
-        for name, rows in tables.items():
-            content = rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows)
+        written = {METRICS, FILES}
+        for name, content in self._contents(result, summary):
             write_atomically(self.path / name, content, check=self.owner.check)
-        write_atomically(self.path / RUN, json_text(result.run), check=self.owner.check)
-        told = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
-        write_atomically(self.path / SUMMARY, f"{told}\n", check=self.owner.check)
-        write_atomically(
-            self.path / LINES, f"{line_of(*result_line(result, self.path.absolute().name))}\n", check=self.owner.check
-        )
-        logs = [path.read_bytes().splitlines() for path in (self.path / JOURNAL).glob("log-*.jsonl")]
-        whole = (line for lines in logs for line in lines if line.endswith(b"}"))  # a writer may have ended in a line
-        units = sorted(whole, key=lambda line: json.loads(line)["time"])
-        write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in units), check=self.owner.check)
-        written = {METRICS, RUN, SUMMARY, LINES, UNIT_LOG, FILES, *tables}
+            written.add(name)
         per_edge = [name for name in files_below(self.path, FOLDERS) if "/" in name and _is_of_result(name)]
         self.list_files({*written, *per_edge})
         remove_files(self.path, _pages_in(self.path))  # they show the run as it was before its end
         write_atomically(self.path / METRICS, result.to_json(), check=self.owner.check)
         self._tidy_up()
+
+    def _contents(self, result: Result, summary: Mapping[str, Any]) -> Iterator[tuple[str, str | bytes]]:
+        """Yield the files of a result beside metrics.json, by name."""
+        for name, rows in result.rows.items():
+            yield f"{name}.csv", rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows)
+        yield RUN, json_text(result.run)
+        yield SUMMARY, f"{json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)}\n"
+        yield LINES, f"{line_of(*result_line(result, self.path.absolute().name))}\n"
+        logs = [path.read_bytes().splitlines() for path in (self.path / JOURNAL).glob("log-*.jsonl")]
+        whole = (line for lines in logs for line in lines if line.endswith(b"}"))  # a writer may have ended in a line
+        units = sorted(whole, key=lambda line: json.loads(line)["time"])
+        yield UNIT_LOG, b"".join(line + b"\n" for line in units)
 
     def _tidy_up(self) -> None:
         """Remove what a run needs only until its result is complete, and the result that it replaces."""

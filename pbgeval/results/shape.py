@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pbgeval.metrics.breakdown_names import MEASURES
 from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.shapes import COUNT, FLAG, NUMBER, POSITIVE, TEXT, Items, Keys, OrNull, Shape, one_of
 
@@ -38,7 +39,6 @@ POPULARITY = Keys(
         "stratified": Keys(others=FIGURES),
     }
 )
-MEASURES = ("answer_degree", "answer_half_link", "query_degree", "query_half_link")
 DIGESTS = Items(Keys(others=TEXT))
 OF_PATHS = Items(TEXT)
 

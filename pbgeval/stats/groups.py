@@ -166,13 +166,18 @@ class GroupStats:
 
     def keys_of(self, side: Side, path_index: int | None = None) -> list[GroupKey]:
         """Return the groups of a side over all edge paths, or of one."""
-        paths = sorted({path for path, _ in self._keys}) if path_index is None else [path_index]
-        return [key for path in paths for key in self._keys.get((path, side), [])]
+        return [
+            key
+            for (path, its), keys in self._keys.items()
+            if its is side and path_index in (None, path)
+            for key in keys
+        ]
 
     def side_histograms(self, side: Side, path_index: int | None = None) -> RankHistograms:
         """Return the histograms of a side over all edge paths, or of one."""
-        paths = sorted({path for path, _ in self._keys}) if path_index is None else [path_index]
-        return RankHistograms.sum([self.histograms[path, side] for path in paths if (path, side) in self.histograms])
+        return RankHistograms.sum(
+            [of for (path, its), of in self.histograms.items() if its is side and path_index in (None, path)]
+        )
 
     def pack_sparse(self) -> np.ndarray:
         """Return histograms and pools as one int64 array (n,) that `add_sparse` reads."""
