@@ -141,20 +141,6 @@ class ModelSource:
 
 
 @frozen
-class _Launch:
-    """How evaluations are carried out; the arguments of `evaluate`."""
-
-    workers: int | None
-    device: str
-    overwrite: bool
-    observer: Observer | None
-
-    def arguments(self, *, overwrite: bool = False) -> dict[str, Any]:
-        """Return the arguments but `workers`, which models in memory cannot have."""
-        return {"device": self.device, "overwrite": self.overwrite or overwrite, "observer": self.observer}
-
-
-@frozen
 class Suite:
     """What a file asks for."""
 
@@ -244,33 +230,36 @@ class Suite:
         Raises:
             EvalError: as in `evaluate`; each line begins with the graph and the model.
         """
-        launch = _Launch(workers, device, overwrite, observer)
+        launch = {"device": device, "overwrite": overwrite, "observer": observer}
         rows = []
         for graph in self.graphs:
             first = None
             for model, source in self.models.items():
                 announce(f"{graph}, {model}")
                 try:
-                    report = (self._made if source.function else self._read)(graph, model, launch)
+                    if source.function:  # models in memory have no workers
+                        report = self._evaluate_made(graph, model, launch)
+                    else:
+                        report = self._evaluate_read(graph, model, {"workers": workers, **launch})
                     rows.append(SuiteRow.from_report(graph, model, report, self.metrics, first))
                     first = first or (model, report)
                 except EvalError as error:
                     raise type(error)(*(f"{graph}, {model}: {fault}" for fault in error.faults)) from error
         return SuiteResults(self.path.stem, tuple(rows))
 
-    def _read(self, graph: str, model: str, launch: _Launch) -> Report:
+    def _evaluate_read(self, graph: str, model: str, launch: Mapping[str, Any]) -> Report:
         """Evaluate a model that is a path, as `kgeval-dist run` does."""
         keys = {"test": "edge_paths", "train": "train_paths", "known": "filter_paths"}
         edges = {keys[kind]: [str(path.absolute()) for path in self.graphs[graph][kind]] for kind in _EDGES}
         path = str(self.models[model].of_graph(graph).absolute())
         config = config_of_keys({"candidates": "all", **edges, "model": path, **self.settings})
-        return evaluate(config, output=self.output / graph / model, workers=launch.workers, **launch.arguments())
+        return evaluate(config, output=self.output / graph / model, **launch)
 
-    def _made(self, graph: str, model: str, launch: _Launch) -> Report:
+    def _evaluate_made(self, graph: str, model: str, launch: Mapping[str, Any]) -> Report:
         """Evaluate the model that a function makes."""
         output, digest = self.output / graph / model, self._digest(graph, model)
         saved = Report.read(output) if (output / METRICS).exists() else None
-        if saved is not None and saved.document.get("complete") and not launch.overwrite:
+        if saved is not None and saved.document.get("complete") and not launch["overwrite"]:
             found = saved.document["provenance"]["data"]["model"]
             if found.get("digest") == digest:
                 return saved
@@ -279,7 +268,7 @@ class Suite:
                     f"{output}: settings, edges or the Python file have changed since this result was made; "
                     f"{OVERWRITE} evaluates everything again"
                 )
-        loaded = SuiteGraph.read(graph, **self.graphs[graph], forms=self._forms, observer=launch.observer)
+        loaded = SuiteGraph.read(graph, **self.graphs[graph], forms=self._forms, observer=launch["observer"])
         scorer = self.models[model].make(loaded)
         has_weights = isinstance(scorer, EmbeddingModel | str | Path)  # then it has a digest of its own
         if not has_weights:
@@ -300,7 +289,7 @@ class Suite:
             train=[loaded.train] if len(loaded.train) else [],
             known=[loaded.known] if len(loaded.known) else [],
             output=output,
-            **launch.arguments(overwrite=is_begun),
+            **{**launch, "overwrite": launch["overwrite"] or is_begun},
             **{"entity_path": str(self._write_labels(loaded)), **settings},
         )
         return Report.read(output) if report.path is None else report

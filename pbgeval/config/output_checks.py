@@ -19,7 +19,7 @@ from pbgeval.metrics.names import (
     PRESETS,
     PROTOCOLS,
     UnknownMetricError,
-    check_name,
+    key_of_name,
     target_keys,
 )
 from pbgeval.notation import labels_of
@@ -56,12 +56,14 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
     yield from refuse(("metrics",), (not config.metrics, f"needs {groups} or names of metrics"))
     for index, name in enumerate(config.metrics):
         try:
-            check_name(
-                name,
-                labels_of(config.sides),
-                sorted(set(config.hits_at)),
-                with_loss=config.compute_loss,
-            )
+            if name not in METRIC_GROUPS:
+                key_of_name(
+                    name,
+                    "realistic",
+                    labels_of(config.sides),
+                    sorted(set(config.hits_at)),
+                    with_loss=config.compute_loss,
+                )
         except UnknownMetricError as error:
             yield Fault(
                 ("metrics", index),

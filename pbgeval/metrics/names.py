@@ -321,16 +321,6 @@ class Selection:
         return tuple(metric for metric in map(find_metric, names) if metric is not None)
 
 
-def check_name(name: str, sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) -> None:
-    """Refuse a name that is no family and no metric of a report; see `key_of_name`.
-
-    Raises:
-        UnknownMetricError: says what is expected instead, and the nearest names.
-    """
-    if name not in METRIC_GROUPS:
-        key_of_name(name, RankType.REALISTIC.value, sides, cutoffs, with_loss=with_loss)
-
-
 def key_of_name(name: str, headline: str, sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) -> str:
     """Return the key that a name means in a report, if that metric is chosen.
 

@@ -70,7 +70,7 @@ def _by_edge_path(document: Mapping[str, Any]) -> str:
     """Return the MRR of each edge path in a line, or what was computed in its place; empty where there is one path."""
     paths = document.get("edge_paths") or []
     keys = [f"both.{key}" for _, key in headline_rows(document["metrics"], document["headline"])]
-    keys = sorted(keys, key=lambda key: not key.endswith("mean_reciprocal_rank"))
+    keys.sort(key=lambda key: not key.endswith("mean_reciprocal_rank"))
     if len(paths) < 2 or not keys:
         return ""
     told = (f"{of['path']}: {short_title(keys[0])} {text_of(keys[0], of['metrics'].get(keys[0]))}" for of in paths)
@@ -117,7 +117,7 @@ def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> Dat
 def time_aware_told(document: Mapping[str, Any]) -> str:
     """Return the figures of the time-aware filter in a sentence: MRR, hits@1, hits@10, or what there is."""
     metrics, window = document.get("time_filtered_metrics") or {}, settings_of(document).get("time_window")
-    keys = [key for _, of in headline_rows(metrics, document["headline"]) if (key := f"both.{of}") in metrics]
+    keys = [key for _, key in rows_of_both(metrics, document["headline"])]
     usual = [key for key in keys if key.endswith((".mean_reciprocal_rank", ".hits_at_1", ".hits_at_10"))]
     told = ", ".join(f"{short_title(key)} {text_of(key, metrics[key])}" for key in usual or keys[:2])
     return f"Time-aware filter, window {window:,}: {told}." if told and window is not None else ""
@@ -203,6 +203,11 @@ def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
     return rows
 
 
+def rows_of_both(metrics: Mapping[str, Any], headline: str) -> list[tuple[str, str]]:
+    """Return the rows of `headline_rows` that both sides together have, with the whole key."""
+    return [(name, f"both.{key}") for name, key in headline_rows(metrics, headline) if f"both.{key}" in metrics]
+
+
 def _at_cutoffs(keys: Collection[str], prefix: str, name: str) -> dict[str, str]:
     cutoffs = [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
     return {f"{prefix}{k}": f"{name}{k}" for k in sorted(filter(str.isdecimal, cutoffs), key=int)}
@@ -250,8 +255,7 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
 def edge_paths_of(document: Mapping[str, Any]) -> DataTable:
     """Return a row per edge path; none where there is one."""
     paths = document.get("edge_paths") or []
-    usual = headline_rows(document["metrics"], document["headline"])
-    shown = [(name, f"both.{key}") for name, key in usual if f"both.{key}" in document["metrics"]]
+    shown = rows_of_both(document["metrics"], document["headline"])
     rows = [
         (of["path"], f"{of['num_edges']:,}", *(text_of(key, of["metrics"].get(key)) for _, key in shown))
         for of in paths
@@ -272,10 +276,10 @@ _MEASURES = {
 
 def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     """Return how much popular entities give to the figures of both sides; nothing where it was not asked for."""
-    measures, rows = document.get("popularity") or {"answer_degree": {"half": None}}, []
-    half = measures["answer_degree"]["half"]
-    if half is None or not measures["answer_degree"]["strata"]:
+    measures, rows = document.get("popularity"), []
+    if not measures or not measures["answer_degree"]["half"] or not measures["answer_degree"]["strata"]:
         return []
+    half = measures["answer_degree"]["half"]
     prefix = f"both.{document['headline']}."
     hits = [*_at_cutoffs(measures["answer_degree"]["strata"][0]["metrics"], f"{prefix}hits_at_", "")]
     keys = [f"{prefix}mean_reciprocal_rank", *([key for key in hits if key.endswith("_10")] or hits[-1:])]
@@ -641,7 +645,7 @@ def tiles_of(report: Result) -> list[Tile]:
     metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
     intervals = document.get("intervals") or {}  # an unfinished run has none
     keys = [f"{headline}.{name}" for name in LARGE if f"both.{headline}.{name}" in metrics]
-    keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
+    keys = keys or [key.removeprefix("both.") for _, key in rows_of_both(metrics, headline)[: len(LARGE)]]
     for key in keys:
         ends, decimals = ends_of(intervals.get(f"both.{key}")), _decimals_of_row(document, key)
         of_sides = ", ".join(

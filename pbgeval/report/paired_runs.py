@@ -26,7 +26,7 @@ from pbgeval.ranking.sampled_lists import SampledLists, number_chunks
 from pbgeval.report.conditions import joint_warnings, warnings_of
 from pbgeval.report.unlike_runs import DIVIDED, differences_of
 from pbgeval.results.result import Result
-from pbgeval.results.saved_run import ROW_BITS, RunFacts, SavedRun, folder_of, require_ranks
+from pbgeval.results.saved_run import ROW_BITS, RunFacts, SavedRun, folder_of, recorded_edges, require_ranks
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS, RankType
@@ -308,7 +308,7 @@ def _edges(reports: Sequence[Result], given: Sequence[str | PathLike[str]] | Non
             raise ConfigError(f"edge_paths: expected {expected}, in the order of the runs, got {len(given)}")
         return _edges_of_any(reports, [Path(path) for path in given])
     for report in reports:
-        found = [(report.path or Path()) / path for path in report.run.get("edge_paths") or ()]
+        found = recorded_edges(report)
         if len(found) == expected and all(path.exists() for path in found):
             return _edges_of_any([report], found)
     raise OutputError(

@@ -99,7 +99,7 @@ def told_of_one(facts: RelationFacts, relation: int, queries: SavedQueries) -> l
     """Return what explains the MRR of a relation, a sentence each."""
     at = facts.numbers[relation]
     sides = [side for side in (0, 1) if facts.num_R2[relation, side]]
-    lines = [*_sides(facts, relation, 0)]
+    lines = [*_sides(facts, relation)]
     rank_Q = facts.doubled_NQ[0][at] / 2
     first = np.count_nonzero(rank_Q <= 1)
     lines.append(
@@ -141,9 +141,9 @@ def told_of_two(facts: RelationFacts, relation: int, runs: Sequence[SavedQueries
     return lines
 
 
-def _sides(facts: RelationFacts, relation: int, run: int) -> Iterator[str]:
+def _sides(facts: RelationFacts, relation: int) -> Iterator[str]:
     if facts.num_R2[relation].all():
-        mrr = [facts.mrr(run, relation, side) for side in (0, 1)]
+        mrr = [facts.mrr(0, relation, side) for side in (0, 1)]
         hard, easy = sorted((0, 1), key=lambda side: mrr[side])
         if mrr[easy] > UNLIKE * mrr[hard]:
             harder = f"{SIDES[hard].capitalize()}s are harder than {SIDES[easy]}s"

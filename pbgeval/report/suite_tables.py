@@ -108,10 +108,6 @@ class SuiteRow:
             return f"Time-aware filter, window {self.time_window:,}"
         return "Filtered" if self.filter == "filtered" else "Unfiltered"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it, ready for JSON."""
-        return asdict(self)
-
 
 @frozen(eq=False)
 class SuiteResults:
@@ -159,11 +155,14 @@ class SuiteResults:
             ("graph", "edges", *(f"{model}, {_title(key)}" for model, key in columns)),
             [*rows, average],
             " ".join(
-                [
-                    f"{self._conditions()}. Every graph has the same weight in the average.",
-                    *filter(None, [self._unlike()]),
-                    *self._notes(),
-                ]
+                filter(
+                    None,
+                    [
+                        f"{self._conditions()}. Every graph has the same weight in the average.",
+                        self._unlike(),
+                        *self._notes(),
+                    ],
+                )
             ),
             "suite",
         )
@@ -197,7 +196,7 @@ class SuiteResults:
         """Return all of it, ready for JSON."""
         return {
             "name": self.name,
-            "results": [row.to_dict() for row in self.rows],
+            "results": [asdict(row) for row in self.rows],
             "averages": {model: {key: self.average(model, key) for key in self.metrics} for model in self.models},
         }
 
@@ -257,7 +256,7 @@ class SuiteResults:
         Raises:
             OutputError: a file cannot be written.
         """
-        rows = [{**row.to_dict(), **row.metrics} for row in self.rows]
+        rows = [{**asdict(row), **row.metrics} for row in self.rows]
         for row in rows:
             del row["metrics"], row["warnings"]
         document, table, latex, page = paths = [output / name for name in FILES]

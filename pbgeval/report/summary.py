@@ -7,7 +7,7 @@ from math import sqrt
 from typing import Any
 
 from pbgeval.report.conditions import edges_told, is_much_tied, num_trained_on, settings_of
-from pbgeval.report.figures import headline_rows, text_of, time_aware_told, with_error
+from pbgeval.report.figures import rows_of_both, text_of, time_aware_told, with_error
 from pbgeval.results.result import errors_of, errors_over_draws
 
 ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ, or a figure from chance
@@ -63,11 +63,10 @@ def _headline(document: Mapping[str, Any]) -> str:
     key = f"both.{document['headline']}.mean_reciprocal_rank"
     name = "MRR"
     if key not in document["metrics"]:  # others were asked for
-        rows = headline_rows(document["metrics"], document["headline"])
-        found = [(name, f"both.{key}") for name, key in rows if f"both.{key}" in document["metrics"]]
-        if not found:
+        rows = rows_of_both(document["metrics"], document["headline"])
+        if not rows:
             return f"{filtered} metrics {on}"
-        name, key = found[0]
+        name, key = rows[0]
     value, error = document["metrics"][key], errors_of(document).get(key)
     if value is None:
         return f"{filtered} {name} is undefined {on}"

@@ -346,7 +346,7 @@ def buckets_of(path: Path, result: Result) -> Path:
     """
     if not path.is_file():
         return path
-    recorded: list[Path] = [(result.path or Path()) / place for place in result.run.get("edge_paths") or ()]
+    recorded = recorded_edges(result)
     for folder in recorded:
         if folder.name == path.name and made_of(folder.parent) == fingerprint(path):
             return folder
@@ -357,6 +357,11 @@ def buckets_of(path: Path, result: Result) -> Path:
         f"{path}: no run has made buckets of this file as it is now; give the file or the folder that was evaluated"
         f"{where}"
     )
+
+
+def recorded_edges(result: Result) -> list[Path]:
+    """Return where a run found the evaluated edges, as far as its run.json says."""
+    return [(result.path or Path()) / place for place in result.run.get("edge_paths") or ()]
 
 
 def made_of(folder: Path) -> str | None:
