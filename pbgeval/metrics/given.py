@@ -40,7 +40,7 @@ class RankMetrics:
 
     def __repr__(self) -> str:
         num_queries = self.distributions[RankType.REALISTIC.value].num_queries
-        return _told(self, {name: self[name] for name in _USUAL}, plural(num_queries, "query", "queries"))
+        return _summary(self, {name: self[name] for name in _USUAL}, plural(num_queries, "query", "queries"))
 
     def __getitem__(self, name: str) -> Value:
         """Return a metric; without a rank type in front, that of realistic ranks.
@@ -100,7 +100,7 @@ class RankMetrics:
         return metric, self.distributions[parsed.rank_type]
 
 
-def _told(metrics: object, values: Mapping[str, Value | Bounds], of: str) -> str:
+def _summary(metrics: object, values: Mapping[str, Value | Bounds], of: str) -> str:
     """Return what results print: their usual figures, those between bounds as `low to high`, and of what they are."""
     found = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
     told = (
@@ -278,7 +278,7 @@ class ListedMetrics:
     def __repr__(self) -> str:
         known = {name: self.bounds(name) for name in _USUAL if self.refusal(name) is None}
         lists = f"{self._num_listed} of {plural(self._num_queries, 'list')} with the true entity"
-        return _told(self, known, f"{lists}, absent={self.absent.value}")
+        return _summary(self, known, f"{lists}, absent={self.absent.value}")
 
     def __getitem__(self, name: str) -> float | int | None:
         """Return a metric that is known; None without queries.

@@ -372,7 +372,7 @@ def pbg_name(metric: str) -> str | None:
     return {**{key: name for name, key in PBG_NAMES.items()}, "auc": "auc", "loss": "loss"}.get(split(metric).metric)
 
 
-def divergence_told(row: PassRow) -> str:
+def describe_divergence(row: PassRow) -> str:
     """Return where a pass found that the model had diverged."""
     where = f"epoch {row.key}, bucket {tuple(row.diverged[0])}"
     return f"the model diverged in {where}: scores are NaN or infinite, or a vector is zero under cos"
@@ -440,7 +440,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
         diverged = next((row for row in rows if row.diverged), None)
         if diverged is not None and not found:
             raise DataError(
-                f"{divergence_told(diverged)}, so there are no figures; train again with a lower learning rate"
+                f"{describe_divergence(diverged)}, so there are no figures; train again with a lower learning rate"
             )
         names = ", ".join(map(both_names, found)) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{both_names(metric)}', found {names}")

@@ -24,7 +24,7 @@ from pbgeval.report.tables import (
     unbroken,
     with_warnings,
 )
-from pbgeval.report.unlike_runs import told_difference, told_left_out
+from pbgeval.report.unlike_runs import describe_difference, describe_left_out
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.json_files import differing
@@ -133,7 +133,7 @@ class Comparison(RunComparison):
         return found[key]
 
     @property
-    def told_conditions(self) -> list[str]:
+    def condition_sentences(self) -> list[str]:
         """Sentences on the settings that differ, and on edges that imports left out, if there are any."""
         return [
             *([f"Settings that differ: {'; '.join(self.settings)}."] if self.settings else []),
@@ -227,8 +227,8 @@ def compare_two(
         a_model=model_of(pair.reports[0]),
         b_model=model_of(pair.reports[1]),
         **pair.conditions,
-        settings=tuple(told_difference(name, *(of.get(name) for of in settings)) for name in differing(*settings)),
-        left_out=told_left_out(*(of.document for of in pair.reports)),
+        settings=tuple(describe_difference(name, *(of.get(name) for of in settings)) for name in differing(*settings)),
+        left_out=describe_left_out(*(of.document for of in pair.reports)),
         num_queries=sum(of.num_queries for of in whole),
         differences=tuple(holm(whole[0].differences if whole else ())),  # one group, of all queries
         relations=_relations(pair, differences(stats, pair.metrics, by_group=True)) if pair.has_edges else (),
@@ -268,13 +268,13 @@ def _tables(comparison: Comparison) -> list[DataTable]:
         told += ["p is not corrected.", *MEANING_OF_P]
     tables = [
         DataTable(
-            f"{comparison.title}; {told_runs(comparison)}",
+            f"{comparison.title}; {describe_runs(comparison)}",
             ("metric", *_COLUMNS, "p", "p (Holm)"),
             [
                 (short_title(of.metric), *cells_of(of, decimals), probability(of.p_value), _corrected(of))
                 for of in comparison.differences
             ],
-            "\n".join([*told, *comparison.told_conditions]),
+            "\n".join([*told, *comparison.condition_sentences]),
             "all-metrics",
             lead=sentence_of_two(comparison, comparison.names),
         )
@@ -304,7 +304,7 @@ def _tables(comparison: Comparison) -> list[DataTable]:
     return tables
 
 
-def told_runs(comparison: Comparison) -> str:
+def describe_runs(comparison: Comparison) -> str:
     """Return each run's letter, its name if it has one, its folder, and its model where the models differ."""
     models, told = (comparison.a_model, comparison.b_model), []
     differ = len({*models}) > 1

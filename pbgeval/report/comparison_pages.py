@@ -45,7 +45,7 @@ def comparison_page(comparison: Comparison) -> Page:
     whole, *by_relation = comparison.tables()
     # Beside the chart is room for one p.
     whole = evolve(
-        without(whole, ["p"]), title="All metrics", note=" ".join([*MEANING_OF_P, *comparison.told_conditions])
+        without(whole, ["p"]), title="All metrics", note=" ".join([*MEANING_OF_P, *comparison.condition_sentences])
     )
     shown: list[DataTable | Chart] = [evolve(whole, wide=("A", "B"))]
     sections = [

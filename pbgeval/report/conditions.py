@@ -101,10 +101,10 @@ def is_much_tied(document: Mapping[str, Any]) -> bool:
 def title_of(document: Mapping[str, Any]) -> str:
     """Return what was evaluated, in a few words; for an unfinished run, what is done so far."""
     if "diagnostics" not in document:
-        return f"{edges_told(document)}, {_filter(document)}"
+        return f"{describe_edges(document)}, {_filter(document)}"
     spread = candidates_of(document)
     against = spread.replace(" candidates", " candidates per query", 1) if spread else "no queries"
-    return f"{edges_told(document)}, {_filter(document)}, {against}"
+    return f"{describe_edges(document)}, {_filter(document)}, {against}"
 
 
 def tags_of(document: Mapping[str, Any]) -> list[str]:
@@ -114,14 +114,16 @@ def tags_of(document: Mapping[str, Any]) -> list[str]:
     candidates = candidates_of(document) or "no queries" if "diagnostics" in document else ""
     version = (document.get("provenance") or {}).get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
-    return [*filter(None, (edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told))]
+    return [
+        *filter(None, (describe_edges(document), _filter(document), f"{document['headline']} ranks", candidates, told))
+    ]
 
 
 def _filter(document: Mapping[str, Any]) -> str:
     return "filtered" if document["filter"] == "filtered" else "unfiltered"
 
 
-def edges_told(document: Mapping[str, Any]) -> str:
+def describe_edges(document: Mapping[str, Any]) -> str:
     """Return how many edges were evaluated, so far or in the end, and of how many where they are a sample."""
     edges, sample, lost = plural(document["num_edges"], "edge"), part_of(document), num_left_out(document, "edge_paths")
     given = document.get("num_edges_before_restrictions")
@@ -159,7 +161,7 @@ def _range(diagnosis: Mapping[str, Any]) -> str:
 
 def cautions_of(document: Mapping[str, Any]) -> str:
     """Return what sets the figures apart from those of all edges and all candidates, in one line; empty if nothing."""
-    estimated = "" if part_of(document) is None else f"the figures are estimates from {edges_told(document)}"
+    estimated = "" if part_of(document) is None else f"the figures are estimates from {describe_edges(document)}"
     policies = {relation.get("candidates") for relation in settings_of(document).get("relations") or ()}
     sampled = "candidates were sampled, so ranks are not those among all entities"
     return "; ".join(filter(None, [estimated, sampled if CandidatePolicy.SAMPLED.value in policies else ""]))

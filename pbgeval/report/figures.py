@@ -110,11 +110,11 @@ def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> Dat
     figures = [cell for _, *cells in rows for cell in cells if cell != UNDEFINED and " to " not in cell]
     have_error = ["±" in cell for cell in figures]
     of_errors = [*([told] if any(have_error) else []), *([] if all(have_error) else [WITHOUT_ERROR])]
-    notes = [*of_errors, *([SURE_HITS] if sure else []), time_aware_told(document), *notes_of(document)]
+    notes = [*of_errors, *([SURE_HITS] if sure else []), time_aware_sentence(document), *notes_of(document)]
     return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(filter(None, notes)), "headline")
 
 
-def time_aware_told(document: Mapping[str, Any]) -> str:
+def time_aware_sentence(document: Mapping[str, Any]) -> str:
     """Return the figures of the time-aware filter in a sentence: MRR, hits@1, hits@10, or what there is."""
     metrics, window = document.get("time_filtered_metrics") or {}, settings_of(document).get("time_window")
     keys = [key for _, key in rows_of_both(metrics, document["headline"])]
@@ -477,7 +477,7 @@ def diagnostics_of(document: Mapping[str, Any]) -> DataTable:
     return DataTable("Candidates and ties", ("queries", *sides), rows, note, "diagnostics")
 
 
-def ties_told(document: Mapping[str, Any]) -> str:
+def ties_sentence(document: Mapping[str, Any]) -> str:
     """Return how many queries have ties, where these change no figure that is shown; else nothing."""
     ties, diagnosis = ties_of(document), (document.get("diagnostics") or {}).get("both") or {}
     if not ties.rows or any(len({*cells}) > 1 for _, *cells in ties.rows):

@@ -40,7 +40,7 @@ from pbgeval.report.figures import (
     popularity_of,
     short_title,
     ties_of,
-    ties_told,
+    ties_sentence,
     tiles_of,
     topk_of,
 )
@@ -226,7 +226,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     report, curves, name = source.report, source.training, clipped(source.name)
     if report is None:
         assert curves is not None  # as `Source` says
-        from pbgeval.report.training import lists_told, training_tiles, verdicts_of
+        from pbgeval.report.training import describe_lists, training_tiles, verdicts_of
 
         finished = sum(row.is_finished for row in curves.passes)
         section, (lead, *verdict) = _visits(curves), verdicts_of(curves)
@@ -234,7 +234,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
             "Training monitor",
             name,
             "Held-out edges during training",
-            [*filter(None, [plural(finished, "epoch"), plural(len(curves.teeth), "bucket"), lists_told(curves)])],
+            [*filter(None, [plural(finished, "epoch"), plural(len(curves.teeth), "bucket"), describe_lists(curves)])],
             training_tiles(curves),
             [evolve(section, shown=section.shown[1:])],  # the verdict stands above the figures
             Notice(verdict, _tone(curves)) if verdict else None,
@@ -296,7 +296,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     if "metrics" not in document:
         return [origin]
     warnings, headline, table = warnings_of(document), document["headline"], headline_of(document)
-    ties = ties_told(document)
+    ties = ties_sentence(document)
     sides = (
         "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
         f"{' Relation: the relation is hidden.' if 'relation' in table.columns else ''}"

@@ -24,7 +24,7 @@ from pbgeval.report.conditions import tags_of, warnings_of
 from pbgeval.report.figures import capital, name_of
 from pbgeval.report.page import Notice, Page
 from pbgeval.report.paired_runs import Asked, PairedRuns
-from pbgeval.report.query_facts import RelationFacts, told_of_one, told_of_two
+from pbgeval.report.query_facts import RelationFacts, explain_change, explain_relation
 from pbgeval.report.rendering import render
 from pbgeval.report.run_overlap import Overlap, RunOverlaps
 from pbgeval.report.tables import DataTable, clipped, to_latex, to_markdown, unbroken
@@ -160,7 +160,7 @@ class QueryPage:
             rows,
             note=f"A: {self.labels[0]}\nB: {self.labels[1]}\nBest: the first saved candidate that can win. "
             "–: all saved candidates are known answers.\n"
-            f"{self._told_overlap()}",
+            f"{self._overlap_sentence()}",
             kinds="llrrll",
         )
         return [table]
@@ -177,7 +177,7 @@ class QueryPage:
         [table] = self.tables()
         return f"{writers[form](table).rstrip()}\n"
 
-    def _told_overlap(self) -> str:
+    def _overlap_sentence(self) -> str:
         """Return what both runs find, in words."""
         of, told = self.overlap, []
         if of is not None and of.answers is not None:
@@ -207,7 +207,7 @@ class QueryPage:
             return f"MRR {mrr[0]:.3f} on {num_queries:,} queries.{lost}"
         change = [f"{clipped(relations.names[at])} {signed(relations.change[at])}" for at in first]
         most = f" Most of the change comes from {', '.join(change)}." if first else ""
-        return f"MRR {mrr[0]:.3f} (A) and {mrr[1]:.3f} (B) on {num_queries:,} queries.{most} {self._told_overlap()}"
+        return f"MRR {mrr[0]:.3f} (A) and {mrr[1]:.3f} (B) on {num_queries:,} queries.{most} {self._overlap_sentence()}"
 
     def _content(self, relations: RelationFacts, chosen: np.ndarray) -> dict[str, Any]:
         """Return what the script reads; columns have an element for each chosen query."""
@@ -245,7 +245,7 @@ class QueryPage:
                     "mark": marks,
                 }
             )
-        told = [*self._told(relations)]
+        told = [*self._explanations(relations)]
         return {
             "labels": [*self.labels],
             "rankType": self.rank_type.value,
@@ -262,12 +262,12 @@ class QueryPage:
             "names": [*names],
         }
 
-    def _told(self, relations: RelationFacts) -> Iterator[list[str]]:
+    def _explanations(self, relations: RelationFacts) -> Iterator[list[str]]:
         for index in range(len(relations.names)):
             if len(self.runs) == 1:
-                yield told_of_one(relations, index, self.runs[0])
+                yield explain_relation(relations, index, self.runs[0])
             else:
-                yield told_of_two(relations, index, self.runs)
+                yield explain_change(relations, index, self.runs)
 
 
 def shown_of(query: SavedQuery) -> tuple[int, Sequence[Any]]:

@@ -95,7 +95,7 @@ class RelationFacts:
         return float(self.sum_NR2[run, relation, side] / self.num_R2[relation, side])
 
 
-def told_of_one(facts: RelationFacts, relation: int, queries: SavedQueries) -> list[str]:
+def explain_relation(facts: RelationFacts, relation: int, queries: SavedQueries) -> list[str]:
     """Return what explains the MRR of a relation, a sentence each."""
     at = facts.numbers[relation]
     sides = [side for side in (0, 1) if facts.num_R2[relation, side]]
@@ -121,7 +121,7 @@ def told_of_one(facts: RelationFacts, relation: int, queries: SavedQueries) -> l
     return lines
 
 
-def told_of_two(facts: RelationFacts, relation: int, runs: Sequence[SavedQueries]) -> list[str]:
+def explain_change(facts: RelationFacts, relation: int, runs: Sequence[SavedQueries]) -> list[str]:
     """Return how the answers of a relation moved from run A to run B, a sentence each."""
     at = facts.numbers[relation]
     a_Q, b_Q = facts.doubled_NQ[:, at]

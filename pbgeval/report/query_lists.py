@@ -11,7 +11,7 @@ from pbgeval.storage.text import plural
 MAX_ANSWERS = 3  # of a query, below its list
 
 
-def answers_told(
+def answers_note(
     rows: Sequence[Mapping[str, Any]],
     ranks: Mapping[str, tuple[float, int, int] | None],
     num_answers: int,

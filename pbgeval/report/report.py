@@ -22,7 +22,7 @@ from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket, Side
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.figures import final_table, headline_of, popularity_of, rows_table, topk_of
-from pbgeval.report.query_lists import MAX_ANSWERS, answers_told, candidates_table
+from pbgeval.report.query_lists import MAX_ANSWERS, answers_note, candidates_table
 from pbgeval.report.tables import DataTable, Printed, Table, data_frame, to_text, with_warnings
 from pbgeval.results.result import HISTOGRAM, Result, errors_of
 from pbgeval.results.shape import SIDES
@@ -349,7 +349,7 @@ class Report(Result, Printed):
         ends = (found.known, "?") if tail is None else ("?", found.known)
         title = f", {found.relation}, ".join(ends) + (f" at time {found.time}" if found.time else "")
         ranks = found.ranks(self, Side.RHS if tail is None else Side.LHS, MAX_ANSWERS)
-        told = answers_told(rows, ranks, len(found.answers), is_filtered=self.document["filter"] == "filtered")
+        told = answers_note(rows, ranks, len(found.answers), is_filtered=self.document["filter"] == "filtered")
         return Table(rows, partial(candidates_table, title, rows, told))
 
     def shown(self) -> list[DataTable]:

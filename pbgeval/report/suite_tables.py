@@ -16,9 +16,9 @@ from pbgeval.notation import grouped
 from pbgeval.report.conditions import joint_warnings, settings_of, title_of, warnings_of
 from pbgeval.report.figures import Tile, short_title, text_of
 from pbgeval.report.page import Page, Section, warnings_section
-from pbgeval.report.summary import NO_BETTER, chance_told
+from pbgeval.report.summary import NO_BETTER, chance_verdict
 from pbgeval.report.tables import NEEDS_BOOKTABS, DataTable, latex_warnings, one_line, to_latex
-from pbgeval.report.unlike_runs import told_left_out
+from pbgeval.report.unlike_runs import describe_left_out
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.text import json_text, listed, plural
@@ -83,7 +83,9 @@ class SuiteRow:
             document["headline"],
             document["num_edges"],
             {key: {**found, **in_time}[key] for key in keys},
-            tuple(filter(None, [unlike_told(first, report), chance_told(document), *warnings_of(document)])),
+            tuple(
+                filter(None, [comparability_warning(first, report), chance_verdict(document), *warnings_of(document)])
+            ),
             settings_of(document).get("time_window") if in_time.keys() & {*keys} else None,
         )
 
@@ -102,7 +104,7 @@ class SuiteRow:
         return text_of(key, self.metrics[key]) + AT_CHANCE * self.is_at_chance
 
     @property
-    def filter_told(self) -> str:
+    def filter_name(self) -> str:
         """Which known answers do not compete."""
         if self.time_window is not None:
             return f"Time-aware filter, window {self.time_window:,}"
@@ -185,7 +187,7 @@ class SuiteResults:
         return f"Models are not comparable on {listed(graphs)}, so none is called the best." if graphs else ""
 
     def _conditions(self) -> str:
-        by_filter = grouped((row.filter_told, row.graph) for row in self.rows)
+        by_filter = grouped((row.filter_name, row.graph) for row in self.rows)
         told = [
             name + ("" if len({*graphs}) == len(self.graphs) else f" on {listed([*dict.fromkeys(graphs)])}")
             for name, graphs in by_filter.items()
@@ -278,7 +280,7 @@ class SuiteResults:
         return paths
 
 
-def unlike_told(first: tuple[str, Result] | None, report: Result) -> str:
+def comparability_warning(first: tuple[str, Result] | None, report: Result) -> str:
     """Return that a result has other edges, filters or candidates than the first one of its graph; empty if it has not.
 
     All have the settings of the suite. Counts tell of candidates. Where models number entities alike, digests tell of
@@ -300,7 +302,7 @@ def unlike_told(first: tuple[str, Result] | None, report: Result) -> str:
         return ""
     of_a, of_b = a["evaluated"], b["evaluated"]
     if of_a["edges"] != of_b["edges"]:
-        told = told_left_out(a["data"], b["data"])
+        told = describe_left_out(a["data"], b["data"])
         return f"{UNLIKE} {model} (A; this model is B): {told}" if told else ""
     if of_a["rows"] == of_b["rows"] and of_a.get("known") != of_b.get("known"):
         return f"{UNLIKE} {model}: the same queries have different known answers"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any
 
-from pbgeval.report.conditions import edges_told, is_much_tied, num_trained_on, settings_of
-from pbgeval.report.figures import rows_of_both, text_of, time_aware_told, with_error
+from pbgeval.report.conditions import describe_edges, is_much_tied, num_trained_on, settings_of
+from pbgeval.report.figures import rows_of_both, text_of, time_aware_sentence, with_error
 from pbgeval.results.result import errors_of, errors_over_draws
 
 ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ, or a figure from chance
@@ -54,12 +54,12 @@ def sentence_of(document: Mapping[str, Any]) -> str:
     The time-aware filter, where there is one, has a second sentence.
     """
     told = [_headline(document), *_sides(document), *doubts_of(document), *_kind_of(document)]
-    return " ".join(filter(None, [f"{'; '.join(told)}.", time_aware_told(document)]))
+    return " ".join(filter(None, [f"{'; '.join(told)}.", time_aware_sentence(document)]))
 
 
 def _headline(document: Mapping[str, Any]) -> str:
     filtered = "Filtered" if document["filter"] == "filtered" else "Unfiltered"
-    on = f"on {edges_told(document)}"
+    on = f"on {describe_edges(document)}"
     key = f"both.{document['headline']}.mean_reciprocal_rank"
     name = "MRR"
     if key not in document["metrics"]:  # others were asked for
@@ -71,10 +71,10 @@ def _headline(document: Mapping[str, Any]) -> str:
     if value is None:
         return f"{filtered} {name} is undefined {on}"
     told = f"{filtered} {name} {with_error(value, error) if error else text_of(key, value)} {on}"
-    return ", ".join(filter(None, [told, chance_told(document)]))
+    return ", ".join(filter(None, [told, chance_verdict(document)]))
 
 
-def chance_told(document: Mapping[str, Any]) -> str:
+def chance_verdict(document: Mapping[str, Any]) -> str:
     """Return that a model is no better than chance, or that too few edges tell; empty where it is better.
 
     It is better where its AMRI, or its mean reciprocal rank, is above that of random ranks by `ERRORS_APART` standard

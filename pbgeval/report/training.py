@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import evolve
 
-from pbgeval.monitor.curves import TRAINING_METRICS, Curves, PassRow, divergence_told
+from pbgeval.monitor.curves import TRAINING_METRICS, Curves, PassRow, describe_divergence
 from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.improvement import RELATIVE_DELTA
 from pbgeval.monitor.records import Verdict, verdict_in_words
@@ -65,7 +65,7 @@ def verdicts_of(curves: Curves) -> list[str]:
 
 def _about_divergence(curves: Curves, row: PassRow) -> list[str]:
     """Return where the model diverged, which epoch to keep, and what may help; figures since then tell nothing."""
-    told, best = f"{capital(divergence_told(row))}.", curves.best
+    told, best = f"{capital(describe_divergence(row))}.", curves.best
     if best is None:
         return [f"{told} There is no epoch to keep.", "Train again with a lower learning rate."]
     kept = f"Keep epoch {best.key} ({TRAINING_METRICS[curves.metric]} {_fixed(best.after)})."
@@ -183,7 +183,7 @@ def _caution(curves: Curves) -> str:
     return f" These figures are rough: only {plural(lists.num_edges, 'held-out edge')}; raise eval_fraction."
 
 
-def lists_told(curves: Curves) -> str:
+def describe_lists(curves: Curves) -> str:
     """Return how many held-out edges the last pass ranked among how many candidates, and the MRR by chance."""
     lists = curves.last.lists
     if lists is None:
@@ -226,7 +226,7 @@ def training_table(curves: Curves) -> DataTable:
         title=title,
         rows=rows,
         whole_words=(_VERDICT,),
-        note="\n".join([*(f"{told}." for told in filter(None, [lists_told(curves)])), *verdicts_of(curves)]),
+        note="\n".join([*(f"{told}." for told in filter(None, [describe_lists(curves)])), *verdicts_of(curves)]),
     )
 
 

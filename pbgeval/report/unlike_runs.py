@@ -61,7 +61,7 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     digests = [name for name in DIGESTS if a["data"].get(name) != b["data"].get(name)]
     found = [
         *_schema(of_a, of_b),
-        *(told_difference(name, of_a.get(name), of_b.get(name)) for name in unlike),
+        *(describe_difference(name, of_a.get(name), of_b.get(name)) for name in unlike),
         *(DIGESTS[name] for name in digests),
     ]
     evaluated = [of["evaluated"] for of in (a, b) if "evaluated" in of]
@@ -69,7 +69,7 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     if not has_digests:
         found = [*_files(a["data"], b["data"]), *found]
     elif not {*EDGE_SETTINGS, *(["seed"] if is_sample else [])} & {*unlike} and "restrictions" not in digests:
-        why = told_left_out(a["data"], b["data"]) or (OWN_SIZES if of_a.get("target_error") is not None else "")
+        why = describe_left_out(a["data"], b["data"]) or (OWN_SIZES if of_a.get("target_error") is not None else "")
         found = [*_edges(evaluated[0], evaluated[1], why), *found]
     needs_known = "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b))
     if needs_known or (filtered and not has_digests):
@@ -81,11 +81,11 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     return found
 
 
-def told_difference(key: str, a: object, b: object) -> str:
+def describe_difference(key: str, a: object, b: object) -> str:
     """Return a line on a value that differs; of a table, on the entries that differ."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         unlike = [name for name in sorted({*a, *b}) if a.get(name) != b.get(name)]
-        return "; ".join(told_difference(f"{key}.{name}", a.get(name), b.get(name)) for name in unlike)
+        return "; ".join(describe_difference(f"{key}.{name}", a.get(name), b.get(name)) for name in unlike)
     shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
     of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
     return f"{key}: A {of_a}, B {of_b}"
@@ -96,7 +96,7 @@ def _more(unlike: Sequence[object]) -> str:
     return f"{unlike[0]} and {len(unlike) - 1} more" if len(unlike) > 1 else str(unlike[0])
 
 
-def told_left_out(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+def describe_left_out(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     """Return how many evaluated edges the imports of two runs left out, given results or their data; empty if none."""
     of_a, of_b = (num_left_out(of, "edge_paths") for of in (a, b))
     return (
@@ -109,7 +109,7 @@ def told_left_out(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 def _edges(a: Mapping[str, Any], b: Mapping[str, Any], why: str) -> Iterator[str]:
     """Yield how evaluated edges differ, by their digests, and perhaps why. Queries are paired by rows of edges."""
     if len(a["edges"]) != len(b["edges"]):
-        yield told_difference("edge_paths", f"has {len(a['edges'])}", str(len(b["edges"])))
+        yield describe_difference("edge_paths", f"has {len(a['edges'])}", str(len(b["edges"])))
         return
     for at in range(len(a["edges"])):
         where = f"edge_paths[{at}]"
@@ -126,7 +126,7 @@ def _files(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
     """Yield how the files of evaluated edges differ."""
     of_a, of_b = a["edges"], b["edges"]
     if len(of_a) != len(of_b):
-        yield told_difference("edge_paths", f"has {len(of_a)}", str(len(of_b)))
+        yield describe_difference("edge_paths", f"has {len(of_a)}", str(len(of_b)))
         return
     for index, files in enumerate(zip(of_a, of_b, strict=True)):
         unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
@@ -138,18 +138,18 @@ def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
     """Yield how relations and entity types differ; relations may have other names and operators."""
     of_a, of_b = a["relations"], b["relations"]
     if len(of_a) != len(of_b):
-        yield told_difference("relations", f"has {len(of_a)}", str(len(of_b)))
+        yield describe_difference("relations", f"has {len(of_a)}", str(len(of_b)))
     else:
         for name in ("lhs", "rhs", "candidates"):
             unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
             if unlike:
                 key = f"relations{_more([f'[{unlike[0]}]', *unlike[1:]])}: {name}"
-                yield told_difference(key, of_a[unlike[0]][name], of_b[unlike[0]][name])
+                yield describe_difference(key, of_a[unlike[0]][name], of_b[unlike[0]][name])
     used = {relation[side] for relation in (*of_a, *of_b) for side in ("lhs", "rhs")}
     for name in sorted(used & {*a["entities"]} & {*b["entities"]}):
         values = [of["entities"][name]["featurized"] for of in (a, b)]
         if values[0] != values[1]:
-            yield told_difference(f"entities['{name}'].featurized", *values)
+            yield describe_difference(f"entities['{name}'].featurized", *values)
 
 
 def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:

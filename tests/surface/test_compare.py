@@ -19,7 +19,7 @@ from pbgeval.metrics.paired import Difference
 from pbgeval.notation import ENDS, Side
 from pbgeval.report.comparison import MEANING_OF_P, names_of_folders, sentence_of_two
 from pbgeval.report.figures import decimals_of, name_of
-from pbgeval.report.unlike_runs import told_difference
+from pbgeval.report.unlike_runs import describe_difference
 from pbgeval.results import saved_run
 from pbgeval.storage.row_files import find_ranks
 from tests.kit.case import TinyCase
@@ -61,7 +61,7 @@ def command(folder: Path, *arguments: str) -> Done:
 def test_of_a_setting_that_is_a_table_the_entries_are_told_that_differ() -> None:
     typed = {"all": {"dimension": 64, "num_partitions": 1}, "user": {"dimension": 8}}
 
-    told = told_difference("entities", {"all": {"dimension": 1, "num_partitions": 1}}, typed)
+    told = describe_difference("entities", {"all": {"dimension": 1, "num_partitions": 1}}, typed)
 
     assert told == 'entities.all.dimension: A 1, B 64; entities.user: A null, B {"dimension": 8}'
 

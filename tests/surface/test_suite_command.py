@@ -21,7 +21,7 @@ from pbgeval import Report, edge_scorer, evaluate_triples
 from pbgeval.errors import ConfigError, EvalError
 from pbgeval.examples.files import DEMO_GRAPH
 from pbgeval.report.conditions import warnings_of
-from pbgeval.report.summary import chance_told
+from pbgeval.report.summary import chance_verdict
 from pbgeval.suite import Suite, SuiteGraph
 from tests.clusters import wait_until
 from tests.kit.commands import COMMAND, lacking, run_command, run_main, run_program
@@ -127,7 +127,7 @@ def test_warnings_of_every_result_stand_before_the_figures_and_chance_is_marked(
     marked = set()
     for found in document["results"]:
         report = Report.read(output / found["graph"] / found["model"])
-        name, told = f"{found['model']} on {found['graph']}", chance_told(report.document)
+        name, told = f"{found['model']} on {found['graph']}", chance_verdict(report.document)
         for warning in filter(None, [told, *warnings_of(report.document)]):
             warnings.setdefault(warning, []).append(name)
         if told.startswith("no better than chance"):

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from pbgeval import edge_scorer, evaluate_triples
-from pbgeval.report.figures import final_table, tiles_of, time_aware_told
+from pbgeval.report.figures import final_table, tiles_of, time_aware_sentence
 from pbgeval.report.page import markdown, page_of, publish, read_source
 from pbgeval.report.report import Report
-from pbgeval.report.summary import FIGURES, chance_told, sentence_of, summary_of
+from pbgeval.report.summary import FIGURES, chance_verdict, sentence_of, summary_of
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
 from tests.kit.reports import rows_of
@@ -129,7 +129,7 @@ def test_the_time_aware_filter_has_a_line_wherever_the_headline_is(
     )
 
     source = read_source(output, None, "mrr", pytest.fail)
-    assert time_aware_told(report.document) == line
+    assert time_aware_sentence(report.document) == line
     [card] = [
         path
         for path in publish(report, tmp_path / "card", "a/b", metric=keys.get("metrics", ["mrr"])[0])
@@ -184,11 +184,11 @@ def test_a_model_that_is_no_better_than_chance_is_said_to_be(
     mrr = {f"both.{MRR}": 0.01}
     found = document(metrics=mrr | metrics, standard_errors={f"both.{MRR}": 0.003} | errors, intervals={})
 
-    assert chance_told(found) == told
+    assert chance_verdict(found) == told
     assert sentence_of(found) == f"Filtered MRR 0.010 ± 0.003 on 2,123 edges{f', {told}' if told else ''}."
     if "both.auc" in metrics:  # its error is that of comparing a part of the scores
         found = document(metrics=metrics, standard_errors={}, intervals=of_intervals)
-        assert chance_told(found) == told
+        assert chance_verdict(found) == told
 
 
 @pytest.mark.parametrize(

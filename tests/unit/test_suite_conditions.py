@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pbgeval import Report, edge_scorer, evaluate_triples
 from pbgeval.config import EvalConfig
-from pbgeval.report.suite_tables import SuiteResults, SuiteRow, unlike_told
+from pbgeval.report.suite_tables import SuiteResults, SuiteRow, comparability_warning
 from pbgeval.suite import wrong_names
 
 NUM_ENTITIES = 9
@@ -47,8 +47,10 @@ def test_models_that_number_entities_alike_or_not_are_comparable(first: tuple[st
     digests = [of.document["provenance"]["evaluated"]["edges"] for of in (first[1], others)]
     assert digests[0] != digests[1]
     backwards = evaluated(EDGES[::-1].copy())
-    assert [unlike_told(first, of) for of in (first[1], evaluated(hits_at=[7]), others, backwards)] == [""] * 4
-    assert unlike_told(None, first[1]) == ""
+    assert [comparability_warning(first, of) for of in (first[1], evaluated(hits_at=[7]), others, backwards)] == [
+        ""
+    ] * 4
+    assert comparability_warning(None, first[1]) == ""
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_models_that_number_entities_alike_or_not_are_comparable(first: tuple[st
 def test_other_candidates_edges_and_known_answers_are_told(
     other: Callable[[], Report], told: str, first: tuple[str, Report]
 ) -> None:
-    found = unlike_told(first, other())
+    found = comparability_warning(first, other())
     assert found.startswith("not comparable with first (")
     assert told in found
 
@@ -72,7 +74,7 @@ def test_other_known_answers_are_told_where_they_are_as_many() -> None:
     one, other = (evaluated(EDGES[:1], EDGES[:1] + np.array([0, 0, more])) for more in (1, 2))
     assert one.document["diagnostics"] == other.document["diagnostics"]
     told = "not comparable with one: the same queries have different known answers"
-    assert unlike_told(("one", one), other) == told
+    assert comparability_warning(("one", one), other) == told
 
 
 def test_models_with_one_relation_or_several_are_comparable(first: tuple[str, Report]) -> None:
@@ -83,14 +85,14 @@ def test_models_with_one_relation_or_several_are_comparable(first: tuple[str, Re
         "relations": provenance["settings"]["relations"][:1],
     }
     other = evolve(first[1], document={**first[1].document, "provenance": {**provenance, "settings": settings}})
-    assert unlike_told(first, other) == ""
+    assert comparability_warning(first, other) == ""
 
 
 def test_edges_left_out_of_both_may_be_others(first: tuple[str, Report]) -> None:
     other = evaluated(renumbered(EDGES), renumbered(KNOWN))
     data = {**other.document["provenance"]["data"], "left_out": {"edge_paths": [2]}}
     lacking = evolve(other, document={**other.document, "provenance": {**other.document["provenance"], "data": data}})
-    assert unlike_told(first, lacking) == (
+    assert comparability_warning(first, lacking) == (
         "not comparable with first (A; this model is B): imports left out 0 evaluated edges of A and 2 of B, as their "
         "names are unknown"
     )

@@ -32,7 +32,14 @@ from pbgeval.monitor.records import (
 from pbgeval.notation import Bucket
 from pbgeval.report.page import Source, page_of
 from pbgeval.report.tables import to_text
-from pbgeval.report.training import lists_told, passes_of, training_charts, training_table, training_tiles, verdicts_of
+from pbgeval.report.training import (
+    describe_lists,
+    passes_of,
+    training_charts,
+    training_table,
+    training_tiles,
+    verdicts_of,
+)
 
 FIRST, SECOND = PassKey(0), PassKey(1)
 
@@ -102,7 +109,7 @@ def test_a_page_says_among_how_many_candidates_and_the_mrr_by_chance(tmp_path: P
     told = f"{len(held_out)} held-out edges, about 40 candidates each; by chance the MRR is {by_chance:.4f}"
     assert told in page_of(Source("monitor", None, curves)).tags
     assert f"{told}." in training_table(curves).note
-    assert lists_told(evolve(curves, passes=(evolve(curves.last, lists=None),))) == ""  # PyTorch-BigGraph's records
+    assert describe_lists(evolve(curves, passes=(evolve(curves.last, lists=None),))) == ""  # PyTorch-BigGraph's records
 
 
 @pytest.mark.parametrize("pbg_semantics", [False, True])
