@@ -124,7 +124,7 @@ class PassRow:
     training: float | None  # of as many training edges, after; our records alone have it
     gap_error: float | None  # standard error of after - before; None: not known
     verdict: Verdict  # about buckets: decision 0017's
-    diverged: tuple[Bucket, ...]  # where visits did
+    diverged_buckets: tuple[Bucket, ...]  # where visits did
     generalization_error: float | None = None  # standard error of training - after
     lists: RankedLists | None = None  # None: records without them, as PBG's
     is_finished: bool = True  # False: a pass of our records that has not ended, or was interrupted
@@ -202,15 +202,18 @@ class Curves:
         return [
             row
             for row in self.passes
-            if row.compared == self.last.compared and row.is_finished and not row.diverged and row.after is not None
+            if row.compared == self.last.compared
+            and row.is_finished
+            and not row.diverged_buckets
+            and row.after is not None
         ]
 
     @cached_property
-    def diverged(self) -> PassRow | None:
+    def diverged_pass(self) -> PassRow | None:
         """The pass in which the model diverged, unless a whole pass since then has figures of all buckets."""
         found = None
         for row in reversed(self.passes):
-            if row.diverged:
+            if row.diverged_buckets:
                 found = row
             elif row.is_finished and row.compared == self.last.compared:
                 break
@@ -219,7 +222,7 @@ class Curves:
     @property
     def recovered(self) -> list[PassRow]:
         """The passes with a visit that diverged, where later ones are sound."""
-        return [] if self.diverged else [row for row in self.passes if row.diverged]
+        return [] if self.diverged_pass else [row for row in self.passes if row.diverged_buckets]
 
     @property
     def fall(self) -> float | None:
@@ -240,7 +243,7 @@ class Curves:
     @property
     def is_bad(self) -> bool:
         """Whether the model diverged, overfits to buckets or to training edges, or gets worse on training edges."""
-        if self.diverged is not None:
+        if self.diverged_pass is not None:
             return True
         overfits = self.last.verdict == "bucket_overfitting" or self.overfits or self.fits_training_edges_far_better
         return overfits or self.training_fell
@@ -255,7 +258,7 @@ class Curves:
             and not self.fits_training_edges_far_better
             and not self.is_chance
             and not self.training_fell
-            and not any(row.diverged for row in self.passes)
+            and not any(row.diverged_buckets for row in self.passes)
         )
 
     @property
@@ -374,7 +377,7 @@ def pbg_name(metric: str) -> str | None:
 
 def describe_divergence(row: PassRow) -> str:
     """Return where a pass found that the model had diverged."""
-    where = f"epoch {row.key}, bucket {tuple(row.diverged[0])}"
+    where = f"epoch {row.key}, bucket {tuple(row.diverged_buckets[0])}"
     return f"the model diverged in {where}: scores are NaN or infinite, or a vector is zero under cos"
 
 
@@ -437,7 +440,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str
                 if name in TRAINING_METRICS
             }
         )
-        diverged = next((row for row in rows if row.diverged), None)
+        diverged = next((row for row in rows if row.diverged_buckets), None)
         if diverged is not None and not found:
             raise DataError(
                 f"{describe_divergence(diverged)}, so there are no figures; train again with a lower learning rate"

@@ -54,8 +54,8 @@ def verdicts_of(curves: Curves) -> list[str]:
             f"{what} {listed(others)} measured other held-out edges than epoch {curves.last.key}, and {are} "
             "not compared with it."
         ]
-    if curves.diverged is not None:
-        return [*_about_divergence(curves, curves.diverged), *changed]
+    if curves.diverged_pass is not None:
+        return [*_about_divergence(curves, curves.diverged_pass), *changed]
     if curves.recovered:
         epochs = [str(row.key) for row in curves.recovered]
         of_epochs = f"epoch{'s' * (len(epochs) > 1)} {listed(epochs)}"
@@ -218,7 +218,10 @@ def training_table(curves: Curves) -> DataTable:
     title, table = f"{TRAINING_METRICS[curves.metric]} of held-out edges", passes_of(curves)
     shown = without(table, ["diverged"])
     rows = [
-        (name + f" {len(row.diverged)} diverged" * bool(row.diverged), *(cell.replace(" ± ", "±") for cell in cells))
+        (
+            name + f" {len(row.diverged_buckets)} diverged" * bool(row.diverged_buckets),
+            *(cell.replace(" ± ", "±") for cell in cells),
+        )
         for row, (name, *cells) in zip(curves.passes, shown.rows, strict=False)
     ]
     return evolve(
@@ -245,7 +248,7 @@ def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = No
         _difference(row.generalization, row.generalization_error, decimals[1]),
     )
     name += " (keep)" * (row is best) + " (unfinished)" * (not row.is_finished)
-    return name, *figures, str(len(row.diverged)), _IN_COLUMN.get(row.verdict, verdict_in_words(row.verdict))
+    return name, *figures, str(len(row.diverged_buckets)), _IN_COLUMN.get(row.verdict, verdict_in_words(row.verdict))
 
 
 def _difference(value: float | None, error: float | None, decimals: int) -> str:

@@ -55,7 +55,7 @@ def test_a_pass_is_the_mean_over_its_held_out_edges() -> None:
     [row] = curves_of(History(visits, ()), {FIRST: "undecided"}, "mrr").passes
 
     assert (row.before, row.after, row.gap) == pytest.approx((0.25, 0.5, 0.25))
-    assert (row.gap_error, row.training, row.verdict, row.diverged) == (None, None, "undecided", ())
+    assert (row.gap_error, row.training, row.verdict, row.diverged_buckets) == (None, None, "undecided", ())
 
 
 def test_teeth_follow_a_bucket_from_pass_to_pass() -> None:
@@ -155,7 +155,7 @@ def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
     diverged = VisitRecord(FIRST, Bucket(1, 0), 1, None, None, None, VisitDetails(diverged=True, reason="NaN"))
     [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2), diverged), ()), {}, "mrr").passes
 
-    assert (row.diverged, row.after, row.gap) == ((Bucket(1, 0),), pytest.approx(0.2), pytest.approx(0.1))
+    assert (row.diverged_buckets, row.after, row.gap) == ((Bucket(1, 0),), pytest.approx(0.2), pytest.approx(0.1))
 
 
 # What PyTorch-BigGraph 1.0.0 writes of NaN scores
@@ -210,7 +210,7 @@ def test_an_epoch_in_which_pytorch_biggraph_diverged_is_never_kept(metric: str) 
     )
     curves = curves_of(History(visits, ()), {}, metric)
 
-    assert [row.diverged for row in curves.passes] == [(), (Bucket(1, 0),)]
+    assert [row.diverged_buckets for row in curves.passes] == [(), (Bucket(1, 0),)]
     assert (curves.last, curves.best) == (curves.passes[1], curves.passes[0])
     assert curves.last.after == SOUND[metric]
     assert [[*of] for of in curves.teeth.values()] == [[0, 1], [0]]
@@ -565,7 +565,10 @@ def test_what_is_told_of_training_edges(figures: list[tuple[float, float | None]
 
 def diverging(curves: Curves, *at: int, unfinished: Sequence[int] = ()) -> Curves:
     """Return curves of which one of two visits to buckets has diverged in some passes."""
-    rows = [evolve(row, diverged=(Bucket(1, 0),)) if number in at else row for number, row in enumerate(curves.passes)]
+    rows = [
+        evolve(row, diverged_buckets=(Bucket(1, 0),)) if number in at else row
+        for number, row in enumerate(curves.passes)
+    ]
     finished = [evolve(row, is_finished=number not in unfinished) for number, row in enumerate(rows)]
     return evolve(curves, passes=tuple(finished))
 
