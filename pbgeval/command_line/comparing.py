@@ -16,7 +16,7 @@ from pbgeval.storage.text import printable
 if TYPE_CHECKING:
     from pbgeval.report.comparison import Comparison
     from pbgeval.report.many_runs import ManyRuns
-    from pbgeval.report.paired_runs import Asked
+    from pbgeval.report.paired_runs import CompareOptions
     from pbgeval.report.queries import QueryPage
 
 FORMAT_OF_SUFFIX = {
@@ -95,16 +95,16 @@ def compare(
     Two runs: paired differences with 95% intervals and p-values, overall and by relation. More runs, or several of a
     name: each with each, with letters for those that do not differ, and what they have in common.
     """
-    from pbgeval.report.paired_runs import Asked
+    from pbgeval.report.paired_runs import CompareOptions
     from pbgeval.storage.writing import write_atomically
 
-    asked = Asked(edges, metric, side, rank_type, filter_, clusters)
+    options = CompareOptions(edges, metric, side, rank_type, filter_, clusters)
     form = format_ or FORMAT_OF_SUFFIX.get("" if output is None else output.suffix.lower(), "text")
     if queries:
         given = {"--edges": edges is not None, "--metric": metric is not None, "--clusters": clusters != "key"}
         refuse_given(given, "--queries")
     with options_in_place_of(_OPTIONS):
-        found = _moved(runs, asked) if queries else _compared(runs, asked, each_with_each=form == "svg")
+        found = _moved(runs, options) if queries else _compared(runs, options, each_with_each=form == "svg")
     for warning in found.warnings:
         warn(warning)
     if output is None and form == "text":
@@ -118,31 +118,31 @@ def compare(
         print(printable(str(output)))
 
 
-def _compared(runs: Sequence[str], asked: Asked, *, each_with_each: bool) -> Comparison | ManyRuns:
+def _compared(runs: Sequence[str], options: CompareOptions, *, each_with_each: bool) -> Comparison | ManyRuns:
     """Compare two runs as A and B, or any number each with each, as also two with names if that is asked for."""
     from pbgeval.report.comparison import compare_two
 
     given = [_name_and_folder(text) for text in runs]
     has_names = any(name for name, _ in given)
     if len(given) == 2 and not has_names:
-        return compare_two(given[0][1], given[1][1], asked)
+        return compare_two(given[0][1], given[1][1], options)
     from pbgeval.notation import grouped
     from pbgeval.report.comparing_many import compare_groups, names_of  # here: two runs do not need it
 
     names = [name or own for (name, _), own in zip(given, names_of([folder for _, folder in given]), strict=True)]
     if len(given) == 2 and names[0] != names[1] and not each_with_each:
-        return compare_two(given[0][1], given[1][1], asked, (names[0], names[1]))
-    return compare_groups(grouped((name, folder) for name, (_, folder) in zip(names, given, strict=True)), asked)
+        return compare_two(given[0][1], given[1][1], options, (names[0], names[1]))
+    return compare_groups(grouped((name, folder) for name, (_, folder) in zip(names, given, strict=True)), options)
 
 
-def _moved(runs: Sequence[str], asked: Asked) -> QueryPage:
+def _moved(runs: Sequence[str], options: CompareOptions) -> QueryPage:
     """Return the queries of two runs."""
     from pbgeval.report.queries import QueryPage
 
     given = [_name_and_folder(text) for text in runs]
     if len(given) != 2:
         raise ConfigError(f"--queries: expected two runs, got {len(given)}")
-    return QueryPage.of_two(given[0][1], given[1][1], asked)
+    return QueryPage.of_two(given[0][1], given[1][1], options)
 
 
 def _name_and_folder(text: str) -> tuple[str, Path]:

@@ -24,7 +24,7 @@ from pbgeval.notation import grouped
 from pbgeval.report.comparison import names_of_folders
 from pbgeval.report.figures import model_of
 from pbgeval.report.many_runs import GroupDifference, GroupFigure, GroupPair, ManyRuns, RunGroup
-from pbgeval.report.paired_runs import Asked, PairedRuns, scale_of
+from pbgeval.report.paired_runs import CompareOptions, PairedRuns, scale_of
 from pbgeval.report.run_overlap import RunOverlaps, mean_overlap
 from pbgeval.results.result import Result
 from pbgeval.results.saved_run import folder_of
@@ -71,11 +71,11 @@ def compare_runs(
         >>> figure.letters
         'a'
     """
-    asked = Asked(edge_paths, metrics, side, rank_type, filter, clusters)
+    options = CompareOptions(edge_paths, metrics, side, rank_type, filter, clusters)
     if isinstance(runs, Mapping):
-        return compare_groups({name: _listed(of) for name, of in runs.items()}, asked)
+        return compare_groups({name: _listed(of) for name, of in runs.items()}, options)
     names = names_of([folder_of(run) if isinstance(run, Result) else run for run in runs])
-    return compare_groups(grouped(zip(names, runs, strict=True)), asked)
+    return compare_groups(grouped(zip(names, runs, strict=True)), options)
 
 
 def _listed(runs: Run | Sequence[Run]) -> Sequence[Run]:
@@ -95,7 +95,7 @@ def names_of(folders: Sequence[str | PathLike[str]]) -> list[str]:
     return names_of_folders(paths)
 
 
-def compare_groups(groups: Mapping[str, Sequence[Run]], asked: Asked) -> ManyRuns:
+def compare_groups(groups: Mapping[str, Sequence[Run]], options: CompareOptions) -> ManyRuns:
     """Compare groups of runs as `compare_runs` does."""
     sizes = [len(runs) for runs in groups.values()]
     if sum(sizes) < 2 or not all(sizes):
@@ -105,7 +105,7 @@ def compare_groups(groups: Mapping[str, Sequence[Run]], asked: Asked) -> ManyRun
         raise ConfigError(*empty or [f"compare needs two results; {'one was' if sizes else 'none was'} given"])
     _import_networkx()  # what is missing is said before hours of work
     numbers = iter(range(sum(sizes)))
-    paired = PairedRuns.open([run for runs in groups.values() for run in runs], asked)
+    paired = PairedRuns.open([run for runs in groups.values() for run in runs], options)
     return _ManyRunsBuilder(paired, {name: [next(numbers) for _ in runs] for name, runs in groups.items()}).build()
 
 

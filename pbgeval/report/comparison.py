@@ -14,7 +14,7 @@ from pbgeval.metrics.names import UnknownMetricError, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm
 from pbgeval.metrics.student import ERROR_RATE
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title, usual_decimals
-from pbgeval.report.paired_runs import Asked, PairedRuns
+from pbgeval.report.paired_runs import CompareOptions, PairedRuns
 from pbgeval.report.tables import (
     DataTable,
     Printed,
@@ -206,18 +206,18 @@ def compare(
         >>> of_mrr.low < of_mrr.difference < of_mrr.high
         True
     """
-    asked = Asked(edge_paths, metrics, side, rank_type, filter, clusters)
-    return compare_two(a, b, asked)
+    options = CompareOptions(edge_paths, metrics, side, rank_type, filter, clusters)
+    return compare_two(a, b, options)
 
 
 def compare_two(
     a: Result | str | PathLike[str],
     b: Result | str | PathLike[str],
-    asked: Asked,
+    options: CompareOptions,
     names: tuple[str, str] = ("A", "B"),
 ) -> Comparison:
     """Compare two runs as `compare` does."""
-    pair = PairedRuns.open([a, b], asked)
+    pair = PairedRuns.open([a, b], options)
     stats = pair.stats([0], [1])
     whole = differences(stats, pair.metrics, by_group=False)
     settings = [of.document["provenance"]["settings"] for of in pair.reports]

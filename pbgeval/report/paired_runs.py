@@ -39,7 +39,7 @@ Edges = Mapping[tuple[int, Bucket], EdgeSource] | None  # of a run, by edge path
 
 
 @frozen
-class Asked:
+class CompareOptions:
     """How runs are to be compared: the arguments of `compare`, which describes them."""
 
     edge_paths: Sequence[str | PathLike[str]] | None = None
@@ -66,7 +66,7 @@ class PairedRuns:
     with_keys: bool
 
     @classmethod
-    def open(cls, given: Sequence[Result | str | PathLike[str]], asked: Asked) -> PairedRuns:
+    def open(cls, given: Sequence[Result | str | PathLike[str]], options: CompareOptions) -> PairedRuns:
         """Open runs, once they are found to have the same queries.
 
         Raises:
@@ -74,21 +74,21 @@ class PairedRuns:
             OutputError: a run is unfinished or has no ranks, or they differ in more than the model; says in what.
             StorageError: a file is missing or damaged.
         """
-        chosen = [_metric(name) for name in asked.metrics or ()]
+        chosen = [_metric(name) for name in options.metrics or ()]
         for name, value, choices in (
-            ("side", asked.side, tuple(SIDES)),
-            ("rank_type", asked.rank_type, tuple(RANK_TYPE_SYNONYMS)),
-            ("filter", asked.filter or "raw", ("raw", "filtered")),
-            ("clusters", asked.clusters, CLUSTERS),
+            ("side", options.side, tuple(SIDES)),
+            ("rank_type", options.rank_type, tuple(RANK_TYPE_SYNONYMS)),
+            ("filter", options.filter or "raw", ("raw", "filtered")),
+            ("clusters", options.clusters, CLUSTERS),
         ):
             if value not in choices:
                 raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
         reports = [of if isinstance(of, Result) else Result.read(Path(of)) for of in given]
         of_runs = [RunFacts.from_result(report) for report in reports]
-        filtered = of_runs[0].filtered if asked.filter is None else asked.filter == "filtered"
+        filtered = of_runs[0].filtered if options.filter is None else options.filter == "filtered"
         faults = Faults()  # what differs comes first: a run that is repeated for its ranks alone may still differ
         for number in range(1, len(reports)):
-            faults += _differences((reports[0], reports[number]), (of_runs[0], of_runs[number]), asked.filter)
+            faults += _differences((reports[0], reports[number]), (of_runs[0], of_runs[number]), options.filter)
         for report in reports:
             with faults.noted(OutputError):
                 require_ranks(folder_of(report))
@@ -96,9 +96,9 @@ class PairedRuns:
         runs = [SavedRun.open(report, None) for report in reports]
         settings, facts = reports[0].document["provenance"]["settings"], of_runs[0]
         lists = _sampled_lists(settings)
-        if asked.clusters == "key" or (lists is not None and not facts.dynamic):  # chunks are cut by relation
-            runs[0] = evolve(runs[0], edges=_edges(reports, asked.edge_paths))
-        side = SIDES[asked.side]
+        if options.clusters == "key" or (lists is not None and not facts.dynamic):  # chunks are cut by relation
+            runs[0] = evolve(runs[0], edges=_edges(reports, options.edge_paths))
+        side = SIDES[options.side]
         sides = tuple(of for of in facts.sides if of.is_in(side))
         if not sides:
             raise ConfigError(
@@ -110,11 +110,11 @@ class PairedRuns:
             side=side,
             sides=sides,
             filtered=filtered,
-            rank_type=RANK_TYPE_SYNONYMS[asked.rank_type],
+            rank_type=RANK_TYPE_SYNONYMS[options.rank_type],
             metrics=chosen or query_metrics(tuple(sorted({k for run in runs for k in run.facts.hits_at}))),
             lists=lists,
             num_slices=settings.get("workers") or 1,
-            with_keys=asked.clusters == "key" and not facts.featurized,
+            with_keys=options.clusters == "key" and not facts.featurized,
         )
 
     @property

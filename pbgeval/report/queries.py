@@ -23,7 +23,7 @@ from pbgeval.ranking.keys import split_mix
 from pbgeval.report.conditions import tags_of, warnings_of
 from pbgeval.report.figures import capital, name_of
 from pbgeval.report.page import Notice, Page
-from pbgeval.report.paired_runs import Asked, PairedRuns
+from pbgeval.report.paired_runs import CompareOptions, PairedRuns
 from pbgeval.report.query_facts import RelationFacts, explain_change, explain_relation
 from pbgeval.report.rendering import render
 from pbgeval.report.run_overlap import Overlap, RunOverlaps
@@ -83,7 +83,7 @@ class QueryPage:
         return cls("Queries", name, title, tags_of(document), [name], rank_type, [queries], warnings)
 
     @classmethod
-    def of_two(cls, a: str | Path, b: str | Path, asked: Asked) -> QueryPage:
+    def of_two(cls, a: str | Path, b: str | Path, options: CompareOptions) -> QueryPage:
         """Read the queries of two runs.
 
         Raises:
@@ -91,7 +91,7 @@ class QueryPage:
             OutputError: the runs differ in more than the model, or have not saved ranks and lists.
             StorageError: a file is damaged, or a query of one run is not that of the other.
         """
-        paired = PairedRuns.open([a, b], evolve(asked, clusters="edge"))
+        paired = PairedRuns.open([a, b], evolve(options, clusters="edge"))
         sides = [side for side in ENDS if side in paired.sides]
         if not sides:
             raise ConfigError("side: expected head, tail or both, as lists are of these")

@@ -23,7 +23,7 @@ from torch import Tensor
 from pbgeval import Report, compare_runs, edge_scorer, evaluate_triples
 from pbgeval.notation import Bucket
 from pbgeval.report import queries
-from pbgeval.report.paired_runs import Asked
+from pbgeval.report.paired_runs import CompareOptions
 from pbgeval.report.queries import ANSWER, KNOWN, MAX_BYTES, MAX_QUERIES, QueryPage, choose
 from pbgeval.results.output import PAGE_MARK
 from pbgeval.results.saved_queries import Candidate, SavedQueries, SavedQuery
@@ -149,7 +149,7 @@ def test_queries_have_their_times_where_they_differ_by_them(tmp_path: Path) -> N
     assert sorted(zip(content["side"], content["time"], strict=True)) == [
         (side, str(time)) for side in (0, 1) for *_, time in edges
     ]
-    pair = QueryPage.of_two(*folders, Asked())
+    pair = QueryPage.of_two(*folders, CompareOptions())
     assert content_of(pair.render())["time"] == content["time"]
     queries = {row[0] for row in pair.tables()[0].rows}
     assert {f"all:0:0, 0, ? at time {2**53 + 1}", "?, 0, all:0:1 at time 4"} <= queries
@@ -207,7 +207,7 @@ def test_two_runs_have_each_query_once_with_the_ranks_of_both(filter_: str, root
 def test_the_table_of_moved_queries_begins_with_the_greatest_change(root: Path) -> None:
     ranks = [[1 + better + tied / 2 for *_, (better, tied, *_), _, _ in queries_of(of)] for of in contents(root)]
     moved = [abs(1 / a - 1 / b) for a, b in zip(*ranks, strict=True)]
-    [table] = QueryPage.of_two(root / "a", root / "b", Asked()).tables()
+    [table] = QueryPage.of_two(root / "a", root / "b", CompareOptions()).tables()
     changes = [abs(1 / float(row[2]) - 1 / float(row[3])) for row in table.rows]
     assert changes == pytest.approx(sorted(moved, reverse=True)[:20])
     assert "rank in A" in run_main("compare", "a", "b", "--queries", cwd=root).printed
