@@ -64,7 +64,7 @@ class Difference:
         return self.p_holm is not None and self.p_holm < ERROR_RATE
 
     @property
-    def only_interval_tells(self) -> bool:
+    def only_nominally_significant(self) -> bool:
         """Whether the interval, which is not corrected, leaves out 0 although the difference is not significant."""
         if self.low is None or self.high is None or self.is_significant:
             return False

@@ -191,7 +191,7 @@ class Curves:
         return None if at is None else self._comparable[at]
 
     @property
-    def hardly_better(self) -> PassRow | None:
+    def slightly_better(self) -> PassRow | None:
         """The pass after which held-out edges were best, if that is not the one to keep."""
         best = max(self._comparable, key=lambda row: self._sign * (row.after or 0.0), default=None)
         return best if best is not None and self.best is not None and best.after != self.best.after else None
@@ -341,7 +341,7 @@ class Curves:
         return self.fits_training_edges_far_better and best.after < 2 * lists.mrr_by_chance
 
     @property
-    def visits_lose(self) -> bool:
+    def loses_in_visits(self) -> bool:
         """Whether held-out edges got worse in the visits of the last pass."""
         return self._sign * (self.last.gap or 0.0) < 0
 
@@ -354,7 +354,7 @@ class Curves:
         return abs(gap)
 
     @property
-    def given_back(self) -> float | None:
+    def gained_between_visits(self) -> float | None:
         """How much better held-out edges got since the visits before those of the last pass; None: not known."""
         at, since = self.passes.index(self.last), []
         for of in self.teeth.values():

@@ -40,7 +40,7 @@ class Followed:
     best_E: np.ndarray | None = None  # int32, after the pass to keep; None: not known
 
     @classmethod
-    def then(
+    def with_visit(
         cls, so_far: Followed | None, epoch: int, order: int, before_E: np.ndarray, after_E: np.ndarray
     ) -> Followed:
         """Add a visit."""
@@ -57,8 +57,8 @@ class Followed:
         """Take the pass of this epoch for the one to keep."""
         return evolve(self, best_E=self.after_E if self.epoch == epoch else None)
 
-    def is_of(self, order: int, num_edges: int) -> bool:
-        """Tell whether these are the edges that are followed, in the same order."""
+    def has_edges(self, order: int, num_edges: int) -> bool:
+        """Tell whether these edges, in this order, are those that are followed."""
         return (self.order, len(self.after_E)) == (order, num_edges)
 
 

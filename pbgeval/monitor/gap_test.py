@@ -63,7 +63,7 @@ class _Teeth:
     lost: float = 0.0
     gap_before: float = 0.0  # of the visit before the last
 
-    def then(self, visit: BucketVisit) -> _Teeth:
+    def with_visit(self, visit: BucketVisit) -> _Teeth:
         """Add a visit."""
         gained, lost = visit.after - visit.before, self.visit.after - visit.before
         if self.num_teeth:  # each tooth counts half as much as the next one
@@ -85,7 +85,7 @@ class GapTest:
         for key, visit in visits.items():
             teeth = self._teeth.get(key)
             is_same = teeth is not None and teeth.visit.edges == visit.edges
-            self._teeth[key] = teeth.then(visit) if teeth is not None and is_same else _Teeth(visit)
+            self._teeth[key] = teeth.with_visit(visit) if teeth is not None and is_same else _Teeth(visit)
 
     def judge(
         self,

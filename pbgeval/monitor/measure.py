@@ -442,7 +442,7 @@ class Visit:
                 PhaseSums.zero(protocol.layout, protocol.sides) if training is None else training.phase,
             )
             reciprocal_ranks = before.values.values_ED[:, 0], values.values_ED[:, 0]
-            self.followed = followed = Followed.then(
+            self.followed = followed = Followed.with_visit(
                 self.followed, self.key.epoch, self.held_out.order, *reciprocal_ranks
             )
             teeth = (followed.gained_E, followed.lost_E) if followed.num_teeth >= MIN_TEETH else (None, None)

@@ -264,7 +264,7 @@ class Monitor:
         in_order = hashlib.blake2b(held_out_hash_E.astype("<u8").tobytes(), digest_size=7).digest()
         order = int.from_bytes(in_order, "little")
         edges_held_out = HeldOut(measured, compared, digest_of_edges(held_out_hash_E, self._digest), order)
-        if where in self._followed and not self._followed[where].is_of(order, len(held_out)):
+        if where in self._followed and not self._followed[where].has_edges(order, len(held_out)):
             del self._followed[where]  # other edges than the last time cannot be compared with those
         if self._edges.setdefault(where, edges_held_out.digest) != edges_held_out.digest:
             self._edges[where] = edges_held_out.digest

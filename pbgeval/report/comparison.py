@@ -371,7 +371,7 @@ def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:
     better, figures = (names[1], f"{b} against {a}") if is_b else (names[0], f"{a} against {b}")
     if main.is_significant:
         told = [f"{better} is significantly ahead by {lead} in {title} ({figures})"]
-    elif main.only_interval_tells:
+    elif main.only_nominally_significant:
         p = _both_p(main, comparison.differences)
         told = [f"{better} is ahead by {lead} in {title} ({figures}), but not significantly: p is {p}"]
     else:
@@ -443,7 +443,7 @@ def cells_of(of: Difference, decimals_by_usual: Mapping[int, int]) -> list[str]:
 
 
 def _corrected(of: Difference) -> str:
-    return probability(of.p_holm) + ", n.s." * of.only_interval_tells
+    return probability(of.p_holm) + ", n.s." * of.only_nominally_significant
 
 
 def probability(p: float | None) -> str:

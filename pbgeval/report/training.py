@@ -76,7 +76,7 @@ def _about_buckets(curves: Curves) -> str:
     """Return whether the model overfits to buckets, and what a visit costs where it loses beyond the error."""
     if curves.num_buckets == 1:
         return "With one bucket there is no verdict about buckets."
-    last, cost, back = curves.last, curves.cost_of_visits, curves.given_back
+    last, cost, back = curves.last, curves.cost_of_visits, curves.gained_between_visits
     if last.verdict == "no_bucket_overfitting" and cost is not None and back is not None:
         decimals = _decimals([last.gap_error or 0.0])
         told = (
@@ -85,7 +85,7 @@ def _about_buckets(curves: Curves) -> str:
         if back > 0:
             return f"No bucket overfitting, but {told}; visits to other buckets give {rounded(back, decimals)} back."
         return f"No bucket overfitting, but {told}, and visits to other buckets give nothing back."
-    return {**_VERDICTS, **(_OF_LOSSES if curves.visits_lose else {})}[last.verdict]
+    return {**_VERDICTS, **(_OF_LOSSES if curves.loses_in_visits else {})}[last.verdict]
 
 
 def _about_training_edges(curves: Curves) -> list[str]:
@@ -169,7 +169,7 @@ def _epoch_to_keep(curves: Curves, best: PassRow) -> str:
         return f"{told}: chance is {_fixed(lists.mrr_by_chance)}."
     if best is curves.last:
         return f"{told}, the last one."
-    other = curves.hardly_better
+    other = curves.slightly_better
     if other is not None:
         told += f", as epoch {other.key} ({_fixed(other.after)}) is at most {RELATIVE_DELTA:.1%} better"
     return f"{told}; now {_fixed(curves.last.after)}."
