@@ -213,45 +213,15 @@ def recompute(result: Result, query: ReportQuery, run: SavedRun | None = None) -
         )
     run = run or SavedRun.open(result, given)
     query.check(run)
-    return _recompute(result, query, run, run.open_training(query.train_paths or ()))
-
-
-def with_sections(result: Result, edges: Sequence[EdgeFiles], training: Sequence[EdgeFiles]) -> Result:
-    """Return the result of a run with the sections that it asks for and that follow from saved ranks.
-
-    Args:
-        result: with the output directory.
-        edges: evaluated edges, by edge path.
-        training: those of `train_paths`.
-    """
-    settings = result.document["provenance"]["settings"]
-    popularity, topk_metrics = POPULARITY in settings["breakdowns"], settings.get(TOPK_METRICS, False)
-    if not (popularity or topk_metrics):
-        return result
-    run = evolve(
-        SavedRun.open(result, None),
-        edges={(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()},
-    )
-    found = {}
-    length = settings["save_topk"] if topk_metrics else None
-    lists = None if length is None else _Recommended.read(run, length)
-    counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
-    if popularity:
-        stats = _statistics(run, StatsLayout(run.facts.hits_at), None, counts, filtered=run.facts.filtered)
-        found[POPULARITY] = popularity_section(stats.grouped, run.facts.sides, run.facts.headline)
-    if topk_metrics:
-        found[TOPK_METRICS] = _topk_section(run, None, counts, run.facts.hits_at, lists)
-    return evolve(result, document={**result.document, **found})
-
-
-def _recompute(result: Result, query: ReportQuery, run: SavedRun, training: Sequence[EdgeFiles]) -> Result:
+    training = run.open_training(query.train_paths or ())
     started, facts = time.time(), run.facts
     filtered = facts.filtered if query.filter is None else query.filter == "filtered"
     layout = StatsLayout(facts.hits_at if query.hits_at is None else query.hits_at)
-    kept = _Kept.ask(run, query.keep) if query.keep is not None else None
+    kept = None if query.keep is None else _Kept.ask(run, query.keep)
+    run = run if kept is None else evolve(run, kept=kept.select)
     counts = TrainingCounts.count(run, training, {}) if training else None
     popularity = counts if POPULARITY in query.breakdowns else None
-    stats = _statistics(run, layout, kept, popularity, filtered=filtered)
+    stats = _statistics(run, layout, popularity, filtered=filtered)
     context = _context(result, query, run, stats)
     made = make_result(
         stats,
@@ -293,11 +263,39 @@ def _recompute(result: Result, query: ReportQuery, run: SavedRun, training: Sequ
         "edge_diagnostics": None,
         **({"relation_macro_metrics": None} if run.edges is None else {}),
         **({POPULARITY: popularity_section(stats.grouped, facts.sides, context.headline)} if popularity else {}),
-        **({TOPK_METRICS: _topk_section(run, kept, counts, layout.cutoffs)} if topk else {}),
+        **({TOPK_METRICS: _topk_section(run, counts, layout.cutoffs)} if topk else {}),
         # The run's edges are still no more than a sample, if they were one.
         **{key: value for key, value in result.document.items() if key == "sample"},
     }
     return evolve(made, document=document)
+
+
+def with_sections(result: Result, edges: Sequence[EdgeFiles], training: Sequence[EdgeFiles]) -> Result:
+    """Return the result of a run with the sections that it asks for and that follow from saved ranks.
+
+    Args:
+        result: with the output directory.
+        edges: evaluated edges, by edge path.
+        training: those of `train_paths`.
+    """
+    settings = result.document["provenance"]["settings"]
+    popularity, topk_metrics = POPULARITY in settings["breakdowns"], settings.get(TOPK_METRICS, False)
+    if not (popularity or topk_metrics):
+        return result
+    run = evolve(
+        SavedRun.open(result, None),
+        edges={(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()},
+    )
+    found = {}
+    length = settings["save_topk"] if topk_metrics else None
+    lists = None if length is None else _Recommended.read(run, length)
+    counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
+    if popularity:
+        stats = _statistics(run, StatsLayout(run.facts.hits_at), counts, filtered=run.facts.filtered)
+        found[POPULARITY] = popularity_section(stats.grouped, run.facts.sides, run.facts.headline)
+    if topk_metrics:
+        found[TOPK_METRICS] = _topk_section(run, counts, run.facts.hits_at, lists)
+    return evolve(result, document={**result.document, **found})
 
 
 @frozen(eq=False)
@@ -336,12 +334,12 @@ def _num_rows(hidden: Side) -> int:
 KeyTables = dict[tuple[Side, Places], CodeCounts]
 
 
-def _count_keys(run: SavedRun, kept: _Kept | None) -> KeyTables:
+def _count_keys(run: SavedRun) -> KeyTables:
     """Count, place by place, so that memory follows one partition's edges and the keys that repeat."""
     return {
         (hidden, places): repeated_keys(
             hidden,
-            (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
+            (_edges_in(run, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
             _num_rows(hidden),
         )
         for hidden in run.facts.sides
@@ -366,33 +364,26 @@ def _key_frequencies(tables: KeyTables, of_schemas: Sequence[Places], hidden: Si
 
 
 def _edges_in(
-    run: SavedRun, kept: _Kept | None, rows: WorkUnit, hidden: Side, places: Places, ranked_E: np.ndarray
+    run: SavedRun, rows: WorkUnit, hidden: Side, places: Places, ranked_E: np.ndarray
 ) -> tuple[np.ndarray, EdgeColumns]:
     """Return the edges of a block that count and whose known entities are in a place, and their rows in it."""
     edges = run.read_edges(rows)
-    counts_E = ranked_E & in_places(run.facts.places(hidden, rows.bucket), places, edges.rel_n)
-    if kept is not None:
-        counts_E &= kept.select(rows)
-    at = np.flatnonzero(counts_E)
+    at = np.flatnonzero(ranked_E & in_places(run.facts.places(hidden, rows.bucket), places, edges.rel_n))
     return at, edges.select(at)
 
 
-def _statistics(
-    run: SavedRun, layout: StatsLayout, kept: _Kept | None, popularity: TrainingCounts | None, *, filtered: bool
-) -> RunStats:
+def _statistics(run: SavedRun, layout: StatsLayout, popularity: TrainingCounts | None, *, filtered: bool) -> RunStats:
     """Return the statistics of all edges that count."""
     keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in run.facts.sides]
     raw, of_known = (GroupStats.zero(layout, keys) for _ in range(2))
     stats = RunStats(raw, of_known if filtered else None, GroupedStats(layout), ClusterSums(layout))
-    key_tables = None if run.edges is None or run.facts.featurized else _count_keys(run, kept)
+    key_tables = None if run.edges is None or run.facts.featurized else _count_keys(run)
     for rows in run.row_ranges():
         columns = {side: run.read_counts(rows, side) for side in run.facts.sides}
         counts_E = np.logical_or.reduce([of_side["num_candidates"] > 0 for of_side in columns.values()])
-        if kept is not None:
-            counts_E &= kept.select(rows)
         edges = None if run.edges is None else run.read_edges(rows)
         for side, of_side in columns.items():
-            at = np.flatnonzero(counts_E & (of_side["num_candidates"] > 0))
+            at = np.flatnonzero(of_side["num_candidates"] > 0)
             dimensions = {}
             if edges is not None:
                 of_queries = edges.select(at)
@@ -454,9 +445,7 @@ def _ends(run: SavedRun) -> list[tuple[Side, Places]]:
 _SORTED_BY = ("key", "list", "better", "tied", "among", "answer")
 
 
-def _read_answers(
-    run: SavedRun, hidden: Side, places: Places, kept: _Kept | None, counts: TrainingCounts | None
-) -> dict[str, np.ndarray]:
+def _read_answers(run: SavedRun, hidden: Side, places: Places, counts: TrainingCounts | None) -> dict[str, np.ndarray]:
     """Return the ranked answers of the keys of one place, int64 (P,) by column, each once and in order.
 
     `list` is the partition of an answer's candidates, 0 where there is one list. `better` and `tied` leave known
@@ -468,7 +457,7 @@ def _read_answers(
     of_partition, is_given = np.array(facts.candidates) == "partition", "given" in facts.candidates
     for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
         columns = run.read_counts(rows, hidden)
-        at, edges = _edges_in(run, kept, rows, hidden, places, columns["num_candidates"] > 0)
+        at, edges = _edges_in(run, rows, hidden, places, columns["num_candidates"] > 0)
         of = {name: values[at] for name, values in columns.items()}
         schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
         partition_E = np.array(
@@ -498,14 +487,13 @@ def _read_answers(
 
 def _topk_section(
     run: SavedRun,
-    kept: _Kept | None,
     counts: TrainingCounts | None,
     cutoffs: tuple[int, ...],
     lists: _Recommended | None = None,
 ) -> dict[str, Any]:
     sums = TopkSums(cutoffs)
     for hidden, places in _ends(run):
-        of = _read_answers(run, hidden, places, kept, counts)
+        of = _read_answers(run, hidden, places, counts)
         is_first = begins(of["key"], of["list"])
         answers, runs = AnswerPlaces.of_counts(np.cumsum(is_first) - 1, of["better"], of["tied"], of["among"])
         sums.add(hidden, answers, runs, of[QUERY_HALF_LINK][is_first], of[ANSWER_HALF_LINK])
@@ -532,7 +520,7 @@ class _Recommended:
         """Read the lists, of which all queries of a key have the same."""
         found, cutoffs = cls({}, {}), [k for k in run.facts.hits_at if k <= length]
         for hidden, places in _ends(run):
-            of = _read_answers(run, hidden, places, None, None)
+            of = _read_answers(run, hidden, places, None)
             is_first = begins(of["key"])
             rel = of["key"][is_first] // MAX_ROWS
             row = of["row"][is_first]

@@ -161,6 +161,7 @@ class SavedRun:
     facts: RunFacts
     ranks: Mapping[tuple[int, Bucket], QueryFile]
     edges: Mapping[tuple[int, Bucket], EdgeSource] | None
+    kept: Callable[[WorkUnit], np.ndarray] | None = None  # which edges of a block count, bool (E,); None: all
 
     @classmethod
     def open(cls, result: Result, edge_paths: Sequence[Path] | None) -> SavedRun:
@@ -216,7 +217,7 @@ class SavedRun:
         )
 
     def read_counts(self, rows: WorkUnit, side: Side) -> dict[str, np.ndarray]:
-        """Return the columns of the queries that hide a side, int64 (E,), `num_candidates` 0 where not ranked.
+        """Return the columns of the queries that hide a side, int64 (E,), `num_candidates` 0 if not ranked or `kept`.
 
         Raises:
             StorageError: the file is damaged, or a query's counts contradict each other.
@@ -241,13 +242,14 @@ class SavedRun:
                 f"{file.path}: {side.label}, row {rows.start + at}: expected counts of a query, found {found}; the "
                 "file is damaged: copy it or evaluate again"
             )
-        return columns
+        return columns if self.kept is None else {**columns, "num_candidates": candidates * self.kept(rows)}
 
     def ranked(self, rows: WorkUnit) -> np.ndarray:
-        """Return which edges were ranked on some side, bool (E,)."""
+        """Return which edges count and were ranked on some side, bool (E,)."""
         file = self.ranks[rows.path_index, rows.bucket]
         names = [f"{side.label}/num_candidates" for side in self.facts.sides]
-        return np.asarray(np.any([of > 0 for of in file.read(names, rows.start, rows.stop).values()], axis=0))
+        is_ranked_E = np.any([of > 0 for of in file.read(names, rows.start, rows.stop).values()], axis=0)
+        return np.asarray(is_ranked_E if self.kept is None else is_ranked_E & self.kept(rows))
 
     def read_edges(self, rows: WorkUnit) -> EdgeColumns:
         """Return the edges, whose entities are rows of their partitions, as the file has them.
