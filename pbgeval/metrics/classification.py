@@ -123,57 +123,6 @@ def _matthews(tp: Count, fp: Count, fn: Count, tn: Count) -> float | None:
     return (tp * tn - fp * fn) / math.prod(math.sqrt(margin) for margin in (tp + fp, tp + fn, tn + fp, tn + fn))
 
 
-SYNONYMS = {
-    "area_under_the_receiver_operating_characteristic_curve": "auc",
-    "roc_auc": "auc",
-    "auc_roc": "auc",
-    "auroc": "auc",
-    "ap": "average_precision_score",
-    "aps": "average_precision_score",
-    "average_precision": "average_precision_score",
-    "pr_auc": "area_under_the_precision_recall_curve",
-    "auc_pr": "area_under_the_precision_recall_curve",
-    "tpr": "true_positive_rate",
-    "recall": "true_positive_rate",
-    "sensitivity": "true_positive_rate",
-    "hit_rate": "true_positive_rate",
-    "tnr": "true_negative_rate",
-    "specificity": "true_negative_rate",
-    "selectivity": "true_negative_rate",
-    "fpr": "false_positive_rate",
-    "fall_out": "false_positive_rate",
-    "fnr": "false_negative_rate",
-    "miss_rate": "false_negative_rate",
-    "ppv": "positive_predictive_value",
-    "precision": "positive_predictive_value",
-    "npv": "negative_predictive_value",
-    "fdr": "false_discovery_rate",
-    "for": "false_omission_rate",
-    "lr+": "positive_likelihood_ratio",
-    "plr": "positive_likelihood_ratio",
-    "lr-": "negative_likelihood_ratio",
-    "nlr": "negative_likelihood_ratio",
-    "dor": "diagnostic_odds_ratio",
-    "acc": "accuracy",
-    "ba": "balanced_accuracy_score",
-    "bacc": "balanced_accuracy_score",
-    "balanced_accuracy": "balanced_accuracy_score",
-    "f1": "f1_score",
-    "pt": "prevalence_threshold",
-    "ts": "threat_score",
-    "csi": "threat_score",
-    "critical_success_index": "threat_score",
-    "jaccard": "threat_score",
-    "fm": "fowlkes_mallows_index",
-    "fmi": "fowlkes_mallows_index",
-    "bm": "informedness",
-    "j": "informedness",
-    "bookmaker_informedness": "informedness",
-    "mcc": "matthews_correlation_coefficient",
-    "phi": "matthews_correlation_coefficient",
-}
-
-
 def _precision_recall(positive_K: np.ndarray, negative_K: np.ndarray) -> dict[str, float | None]:
     """Return the average precision, and the area under the precision-recall curve by trapezoids.
 

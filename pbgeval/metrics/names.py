@@ -40,7 +40,6 @@ SIDES_IN_ORDER = ("both", "head", "tail", "relation")  # as columns of tables ar
 METRICS_IN_ORDER = ("count", "mean_reciprocal_rank", "hits_at_")  # first; the others as they come
 WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *classification.NAMES)  # the area under the ROC curve is `auc`
 OF_LISTS = ("recall", "precision", "f1", "map", "ndcg", "mrr", "hit_ratio")  # at k: the section `topk_metrics`
-_OF_CLASSIFICATION = {**{name: name for name in classification.NAMES}, **classification.SYNONYMS}
 _CUTOFF = re.compile(rf"(?:{'|'.join(family.prefix for family in FAMILIES)})([0-9]+)")
 
 
@@ -78,8 +77,9 @@ def split(name: str) -> MetricName:
     side = SIDES[parts.pop(0)] if parts[0] in SIDES else ""
     rank_type = RANK_TYPE_NAMES[parts.pop(0)] if parts and parts[0] in RANK_TYPE_NAMES else ""
     metric = "_at_".join(parts) if len(parts) == 2 else ".".join(parts)
-    of_classifier = _OF_CLASSIFICATION.get(metric) or _OF_CLASSIFICATION.get(metric.replace("-", "_").replace(" ", "_"))
-    return MetricName(side, rank_type, of_classifier or metric_key(metric.replace("pooled_hits@", POOLED_HITS)))
+    of_scores = (_BY_NAME_OR_SYNONYM.get(word) for word in (metric, metric.replace("-", "_").replace(" ", "_")))
+    found = next(filter(None, of_scores), None) or metric_key(metric.replace("pooled_hits@", POOLED_HITS))
+    return MetricName(side, rank_type, found)
 
 
 def parse(name: str, headline: str) -> MetricName:
@@ -139,18 +139,15 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
 OF_CONFUSION = f"{PYKEEN} ClassificationEvaluator, whose confusion matrix is transposed; Fawcett (2006)"
 
 
-def _synonyms(name: str) -> tuple[str, ...]:
-    return tuple(synonym for synonym, meaning in classification.SYNONYMS.items() if meaning == name)
-
-
 def _rate(
     name: str,
+    synonyms: tuple[str, ...],
     direction: int,
     formula: str,
     chance: str = "depends on the share of positives",
     value_range: str = SHARE,
 ) -> Definition:
-    return Definition(name, _synonyms(name), direction, value_range, chance, formula, OF_CONFUSION)
+    return Definition(name, synonyms, direction, value_range, chance, formula, OF_CONFUSION)
 
 
 SCORE_METRICS: tuple[Definition, ...] = (
@@ -165,7 +162,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
     ),
     Definition(
         "auc",
-        _synonyms("auc"),
+        ("area_under_the_receiver_operating_characteristic_curve", "roc_auc", "auc_roc", "auroc"),
         1,
         SHARE,
         "0.5",
@@ -174,7 +171,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
     ),
     Definition(
         "average_precision_score",
-        _synonyms("average_precision_score"),
+        ("ap", "aps", "average_precision"),
         1,
         ABOVE_ZERO,
         "near the share of positives",
@@ -183,7 +180,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
     ),
     Definition(
         "area_under_the_precision_recall_curve",
-        _synonyms("area_under_the_precision_recall_curve"),
+        ("pr_auc", "auc_pr"),
         1,
         SHARE,
         "near the share of positives",
@@ -192,26 +189,32 @@ SCORE_METRICS: tuple[Definition, ...] = (
     ),
     Definition("best_informedness", (), 1, SHARE, "0", "the greatest TPR - FPR of any threshold", "Youden (1950)"),
     Definition("num_scores", (), None, FROM_ZERO, "the count", "scores that were compared", PYKEEN),
-    _rate("true_positive_rate", 1, "TP / (TP + FN); the threshold predicts as many positives as there are"),
-    _rate("true_negative_rate", 1, "TN / (TN + FP)"),
-    _rate("false_positive_rate", -1, "FP / (FP + TN)"),
-    _rate("false_negative_rate", -1, "FN / (FN + TP)"),
-    _rate("positive_predictive_value", 1, "TP / (TP + FP)"),
-    _rate("negative_predictive_value", 1, "TN / (TN + FN)"),
-    _rate("false_discovery_rate", -1, "FP / (FP + TP)"),
-    _rate("false_omission_rate", -1, "FN / (FN + TN)"),
-    _rate("positive_likelihood_ratio", 1, "TPR / FPR", "1", FROM_ZERO),
-    _rate("negative_likelihood_ratio", -1, "FNR / TNR", "1", FROM_ZERO),
-    _rate("diagnostic_odds_ratio", 1, "TP TN / (FP FN)", "1", FROM_ZERO),
-    _rate("accuracy", 1, "(TP + TN) / (TP + FP + FN + TN)"),
-    _rate("balanced_accuracy_score", 1, "(TPR + TNR) / 2", "0.5"),
-    _rate("f1_score", 1, "2 TP / (2 TP + FP + FN)"),
-    _rate("prevalence_threshold", -1, "√FPR / (√TPR + √FPR)", "0.5"),
-    _rate("threat_score", 1, "TP / (TP + FN + FP)"),
-    _rate("fowlkes_mallows_index", 1, "√(PPV TPR)"),
-    _rate("informedness", 1, "TPR + TNR - 1", "0", SIGNED),
+    _rate(
+        "true_positive_rate",
+        ("tpr", "recall", "sensitivity", "hit_rate"),
+        1,
+        "TP / (TP + FN); the threshold predicts as many positives as there are",
+    ),
+    _rate("true_negative_rate", ("tnr", "specificity", "selectivity"), 1, "TN / (TN + FP)"),
+    _rate("false_positive_rate", ("fpr", "fall_out"), -1, "FP / (FP + TN)"),
+    _rate("false_negative_rate", ("fnr", "miss_rate"), -1, "FN / (FN + TP)"),
+    _rate("positive_predictive_value", ("ppv", "precision"), 1, "TP / (TP + FP)"),
+    _rate("negative_predictive_value", ("npv",), 1, "TN / (TN + FN)"),
+    _rate("false_discovery_rate", ("fdr",), -1, "FP / (FP + TP)"),
+    _rate("false_omission_rate", ("for",), -1, "FN / (FN + TN)"),
+    _rate("positive_likelihood_ratio", ("lr+", "plr"), 1, "TPR / FPR", "1", FROM_ZERO),
+    _rate("negative_likelihood_ratio", ("lr-", "nlr"), -1, "FNR / TNR", "1", FROM_ZERO),
+    _rate("diagnostic_odds_ratio", ("dor",), 1, "TP TN / (FP FN)", "1", FROM_ZERO),
+    _rate("accuracy", ("acc",), 1, "(TP + TN) / (TP + FP + FN + TN)"),
+    _rate("balanced_accuracy_score", ("ba", "bacc", "balanced_accuracy"), 1, "(TPR + TNR) / 2", "0.5"),
+    _rate("f1_score", ("f1",), 1, "2 TP / (2 TP + FP + FN)"),
+    _rate("prevalence_threshold", ("pt",), -1, "√FPR / (√TPR + √FPR)", "0.5"),
+    _rate("threat_score", ("ts", "csi", "critical_success_index", "jaccard"), 1, "TP / (TP + FN + FP)"),
+    _rate("fowlkes_mallows_index", ("fm", "fmi"), 1, "√(PPV TPR)"),
+    _rate("informedness", ("bm", "j", "bookmaker_informedness"), 1, "TPR + TNR - 1", "0", SIGNED),
     _rate(
         "matthews_correlation_coefficient",
+        ("mcc", "phi"),
         1,
         "(TP TN - FP FN) / √((TP + FP) (TP + FN) (TN + FP) (TN + FN))",
         "0",
@@ -228,6 +231,9 @@ SCORE_METRICS: tuple[Definition, ...] = (
     ),
     Definition("loss", (), -1, FROM_ZERO, "depends on the loss", "both sides' sum per edge, with compute_loss", "PBG"),
 )
+
+
+_BY_NAME_OR_SYNONYM = {word: of.name for of in SCORE_METRICS for word in (of.name, *of.synonyms)}
 
 
 # Which metrics a report has: families and single ones of the key `metrics`, or those of a preset.
