@@ -15,6 +15,7 @@ from pbgeval.metrics.paired import Difference, GroupDifferences, differences, ho
 from pbgeval.metrics.student import ERROR_RATE
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title, usual_decimals
 from pbgeval.report.paired_runs import CompareOptions, PairedRuns
+from pbgeval.report.run_differences import describe_difference, describe_left_out
 from pbgeval.report.tables import (
     DataTable,
     Printed,
@@ -24,7 +25,6 @@ from pbgeval.report.tables import (
     unbroken,
     with_warnings,
 )
-from pbgeval.report.unlike_runs import describe_difference, describe_left_out
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.json_files import differing

@@ -24,7 +24,7 @@ from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import EdgeColumns, split_mix
 from pbgeval.ranking.sampled_lists import SampledLists, number_chunks
 from pbgeval.report.conditions import joint_warnings, warnings_of
-from pbgeval.report.unlike_runs import DIVIDED, differences_of
+from pbgeval.report.run_differences import DIVIDED, differences_of
 from pbgeval.results.result import Result
 from pbgeval.results.saved_run import ROW_BITS, RunFacts, SavedRun, folder_of, recorded_edges, require_ranks
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats

@@ -16,9 +16,9 @@ from pbgeval.notation import grouped
 from pbgeval.report.conditions import joint_warnings, settings_of, title_of, warnings_of
 from pbgeval.report.figures import Tile, short_title, text_of
 from pbgeval.report.page import Page, Section, warnings_section
+from pbgeval.report.run_differences import describe_left_out
 from pbgeval.report.summary import NO_BETTER, chance_verdict
 from pbgeval.report.tables import NEEDS_BOOKTABS, DataTable, latex_warnings, one_line, to_latex
-from pbgeval.report.unlike_runs import describe_left_out
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import Result
 from pbgeval.storage.text import json_text, listed, plural
@@ -29,7 +29,7 @@ FILES = ("suite.json", "suite.csv", "suite.tex", "suite.html")
 AT_CHANCE = "*"  # behind a figure
 STATIC = "Figures called time-aware are of this filter; every result also has those of the static filter."
 TIME_AWARE = "time_filtered."  # before the key of a figure of the time-aware filter
-UNLIKE = "not comparable with"  # the name of a model follows
+NOT_COMPARABLE = "not comparable with"  # the name of a model follows
 
 
 @frozen
@@ -95,9 +95,9 @@ class SuiteRow:
         return any(warning.startswith(NO_BETTER) for warning in self.warnings)
 
     @property
-    def is_unlike(self) -> bool:
+    def differs_from_first(self) -> bool:
         """Whether other edges were evaluated than with the first model of this graph, or other candidates competed."""
-        return any(warning.startswith(UNLIKE) for warning in self.warnings)
+        return any(warning.startswith(NOT_COMPARABLE) for warning in self.warnings)
 
     def cell(self, key: str) -> str:
         """Return a figure as tables show it, with a mark where the model is no better than chance."""
@@ -161,7 +161,7 @@ class SuiteResults:
                     None,
                     [
                         f"{self._conditions()}. Every graph has the same weight in the average.",
-                        self._unlike(),
+                        self._comparability_note(),
                         *self._notes(),
                     ],
                 )
@@ -181,9 +181,9 @@ class SuiteResults:
             *([f"{AT_CHANCE} {NO_BETTER}."] if any(row.is_at_chance for row in self.rows) else []),
         ]
 
-    def _unlike(self) -> str:
+    def _comparability_note(self) -> str:
         """Return on which graphs figures of models must not be compared; empty if on none."""
-        graphs = list(dict.fromkeys(row.graph for row in self.rows if row.is_unlike))
+        graphs = list(dict.fromkeys(row.graph for row in self.rows if row.differs_from_first))
         return f"Models are not comparable on {listed(graphs)}, so none is called the best." if graphs else ""
 
     def _conditions(self) -> str:
@@ -240,7 +240,7 @@ class SuiteResults:
 
         No model is the best where figures of a graph hold under different conditions.
         """
-        if unlike := self._unlike():
+        if unlike := self._comparability_note():
             return unlike
         key, sign = self.metrics[0], _direction(self.metrics[0])
         averages = {model: value for model in self.models if (value := self.average(model, key)) is not None}
@@ -296,16 +296,16 @@ def comparability_warning(first: tuple[str, Result] | None, report: Result) -> s
     if counts[0] != counts[1]:
         means = [text_of("", of["both"]["mean"]) for *_, of in counts]
         a, b = (f"{title_of(of)}, {mean} on average" for of, mean in zip(both, means, strict=True))
-        return f"{UNLIKE} {model} ({a}): {b}"
+        return f"{NOT_COMPARABLE} {model} ({a}): {b}"
     a, b = (of["provenance"] for of in both)
     if "evaluated" not in a or "evaluated" not in b:  # entities are features, which have no numbers
         return ""
     of_a, of_b = a["evaluated"], b["evaluated"]
     if of_a["edges"] != of_b["edges"]:
         told = describe_left_out(a["data"], b["data"])
-        return f"{UNLIKE} {model} (A; this model is B): {told}" if told else ""
+        return f"{NOT_COMPARABLE} {model} (A; this model is B): {told}" if told else ""
     if of_a["rows"] == of_b["rows"] and of_a.get("known") != of_b.get("known"):
-        return f"{UNLIKE} {model}: the same queries have different known answers"
+        return f"{NOT_COMPARABLE} {model}: the same queries have different known answers"
     return ""
 
 

@@ -19,7 +19,7 @@ from pbgeval.metrics.paired import Difference
 from pbgeval.notation import ENDS, Side
 from pbgeval.report.comparison import MEANING_OF_P, names_of_folders, sentence_of_two
 from pbgeval.report.figures import decimals_of, name_of
-from pbgeval.report.unlike_runs import describe_difference
+from pbgeval.report.run_differences import describe_difference
 from pbgeval.results import saved_run
 from pbgeval.storage.row_files import find_ranks
 from tests.kit.case import TinyCase

@@ -14,7 +14,7 @@ import pytest
 
 from pbgeval import Edges, EvalConfig, Report, compare, evaluate
 from pbgeval.errors import OutputError, StorageError
-from pbgeval.report.unlike_runs import differences_of
+from pbgeval.report.run_differences import differences_of
 from tests.kit import pbg_files
 
 NUM_ENTITIES, NUM_RELATIONS, NUM_EDGES = 30, 3, 200
