@@ -170,13 +170,15 @@ class SortedPools:
 
     def auc(self, keys: Sequence[GroupKey], *, with_error: bool) -> PooledAuc | None:
         """Return the pooled AUC of the union of some groups; estimating its error for sampled edges is slow."""
-        cache_key, sample = (tuple(keys), with_error), self.sample(keys)
+        sample = self.sample(keys)
+        design = sample.design if with_error else None
+        cache_key = tuple(keys), design is None  # of all edges, the only bucket has the AUC of the whole
         if cache_key not in self._aucs:
             self._aucs[cache_key] = pooled_auc(
                 [self.pools[key] for key in keys],
                 all_true=sample.all_true,
                 all_competing=sample.all_competing,
-                design=sample.design if with_error else None,
+                design=design,
             )
         return self._aucs[cache_key]
 
