@@ -45,13 +45,6 @@ class EvalError(Exception):
         return type(self), self.faults
 
 
-def raise_first(kind: type[Exception], *rules: tuple[object, str]) -> None:
-    """Raise an exception with the message of the first rule that is broken, if any; a rule is (is broken, message)."""
-    for is_broken, message in rules:
-        if is_broken:
-            raise kind(message)
-
-
 def lack_of_memory(error: BaseException) -> str | None:
     """Return what an exception says of a lack of memory, here or on a GPU; None: it is about something else."""
     is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

@@ -56,7 +56,6 @@ from pbgeval.errors import (
     IncompleteError,
     LaunchError,
     OutputError,
-    raise_first,
     workers_option,
 )
 from pbgeval.inputs.memory_check import check_memory
@@ -263,12 +262,10 @@ def evaluate_triples(
         raise DataError("test: there are no edges to evaluate")
     if labels is not None:
         folder = _folder_of_labels(labels)
-        nothing = f"labels: {folder}: this folder has neither entities.tsv nor relations.tsv"
-        raise_first(
-            ConfigError,
-            ("entity_path" in settings, "labels: give either labels or entity_path"),
-            (not (is_url(folder) or has_labels(Path(folder))), nothing),
-        )
+        if "entity_path" in settings:
+            raise ConfigError("labels: give either labels or entity_path")
+        if not (is_url(folder) or has_labels(Path(folder))):
+            raise ConfigError(f"labels: {folder}: this folder has neither entities.tsv nor relations.tsv")
         settings = {"entity_path": folder, **settings}
     return evaluate(
         config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
@@ -390,31 +387,25 @@ def check_before_training(config: EvalConfig, output: Path | None, device: str, 
 
 def _refuse_unkept(config: EvalConfig, *, is_kept: bool) -> None:
     """Refuse settings that only have an effect in a folder, if there is none."""
-    raise_first(
-        LaunchError,
-        (config.sinks and not is_kept, "sinks: give output=..., the folder that they write into"),
-        (
-            config.save_topk is not None and not config.topk_metrics and not is_kept,
-            "save_topk: give output=..., the folder that the lists go to",
-        ),
-    )
+    if config.sinks and not is_kept:
+        raise LaunchError("sinks: give output=..., the folder that they write into")
+    if config.save_topk is not None and not config.topk_metrics and not is_kept:
+        raise LaunchError("save_topk: give output=..., the folder that the lists go to")
 
 
 def _evaluate_in_memory(given: InMemory, launch: Launch) -> Report:
     config, in_group, is_kept = given.config, is_worker_of_a_group(), bool(launch.output or launch.url)
-    raise_first(
-        LaunchError,
-        (
-            launch.workers not in (None, 1),  # what is in memory may not be sent to other processes
+    if launch.workers not in (None, 1):  # what is in memory may not be sent to other processes
+        raise LaunchError(
             "workers: a model or edges in memory are evaluated by one process; leave out workers, or start a group with"
-            " torchrun",
-        ),
-        (in_group and launch.output is None, "output: give a folder that all workers of the group share"),
-        (
-            in_group and bool(files_of_edges(config)),
-            "edge_paths: a group reads edges by name only with a model on disk; import them with import-graph",
-        ),
-    )
+            " torchrun"
+        )
+    if in_group and launch.output is None:
+        raise LaunchError("output: give a folder that all workers of the group share")
+    if in_group and files_of_edges(config):
+        raise LaunchError(
+            "edge_paths: a group reads edges by name only with a model on disk; import them with import-graph"
+        )
     _refuse_unkept(config, is_kept=is_kept)
     if not in_group:
         launch = evolve(launch, workers=1)

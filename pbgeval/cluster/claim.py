@@ -20,7 +20,7 @@ from typing import Any
 from attrs import Factory, field, frozen
 
 from pbgeval.cluster.liveness import repeated
-from pbgeval.errors import IncompleteError, OutputError, raise_first
+from pbgeval.errors import IncompleteError, OutputError
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.shapes import COUNT, TEXT, Keys, Leaf, OrNull, misfits
 from pbgeval.storage.writing import create_exclusively, remove_files, write_atomically
@@ -90,18 +90,13 @@ class Claim:
         Raises:
             IncompleteError: worker 0 has ended meanwhile, another run has taken over, or the directory was removed.
         """
-        raise_first(
-            IncompleteError,
-            (
-                self.lease is not None and not self.lease.exists(),
+        if self.lease is not None and not self.lease.exists():
+            raise IncompleteError(
                 f"{self.lease}: the files that workers share were removed; worker 0 has ended, or another run has "
-                "taken over",
-            ),
-            (
-                self.lease is None and not self.is_held,
-                f"{self.folder}: another run has taken over this directory",
-            ),
-        )
+                "taken over"
+            )
+        if self.lease is None and not self.is_held:
+            raise IncompleteError(f"{self.folder}: another run has taken over this directory")
 
 
 @frozen

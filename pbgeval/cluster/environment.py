@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from pbgeval.errors import LaunchError, raise_first
+from pbgeval.errors import LaunchError
 
 Environment = Mapping[str, str]
 
@@ -45,14 +45,12 @@ class GroupPlace:
     has_store: bool = False  # the launcher listens there itself
 
     def __attrs_post_init__(self) -> None:
-        raise_first(
-            LaunchError,
-            (
-                self.rank_in_team >= self.size,
-                f"{self.how}: a group of {self.size} has no worker {self.rank_in_team}; check the launcher's variables",
-            ),
-            (not 0 < self.port < 1 << 16, f"MASTER_PORT: expected a port from 1 to 65535, got {self.port}"),
-        )
+        if self.rank_in_team >= self.size:
+            raise LaunchError(
+                f"{self.how}: a group of {self.size} has no worker {self.rank_in_team}; check the launcher's variables"
+            )
+        if not 0 < self.port < 1 << 16:
+            raise LaunchError(f"MASTER_PORT: expected a port from 1 to 65535, got {self.port}")
 
 
 def variables_of_torch(environment: Environment, *, local_workers: bool) -> dict[str, str]:

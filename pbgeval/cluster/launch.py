@@ -35,7 +35,7 @@ from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_t
 from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
 from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
 from pbgeval.cluster.surroundings import PROCESS_ADVICE, check_room, is_lack_of_processes, standard_files
-from pbgeval.errors import FEWER_WORKERS, EvalError, IncompleteError, LaunchError, raise_first, workers_option
+from pbgeval.errors import FEWER_WORKERS, EvalError, IncompleteError, LaunchError, workers_option
 
 MAX_LOCAL_WORKERS = 1024
 MAX_RESTARTS = 3
@@ -81,23 +81,18 @@ def start_local_workers(
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
     needed, limit = _FILES + _FILES_OF_A_WORKER * num_workers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    raise_first(
-        LaunchError,
-        (
-            num_workers > MAX_LOCAL_WORKERS,
-            f"{workers_option(num_workers)}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host",
-        ),
-        (
-            signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN,
+    if num_workers > MAX_LOCAL_WORKERS:
+        raise LaunchError(f"{workers_option(num_workers)}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host")
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        raise LaunchError(
             "workers: this process ignores SIGCHLD, so it cannot learn how its workers end; call "
-            "signal.signal(signal.SIGCHLD, signal.SIG_DFL), or use workers=1",
-        ),
-        (
-            0 <= limit < needed,
+            "signal.signal(signal.SIGCHLD, signal.SIG_DFL), or use workers=1"
+        )
+    if 0 <= limit < needed:
+        raise LaunchError(
             f"Too many open files: {num_workers} workers need up to {needed:,}, and the limit is {limit:,}; raise it"
-            f" (ulimit -n {needed}), or use {workers_option(1)}",
-        ),
-    )
+            f" (ulimit -n {needed}), or use {workers_option(1)}"
+        )
     check_room(num_workers, os.environ)
     for restart in range(MAX_RESTARTS + 1):
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from attrs import frozen
 
-from pbgeval.errors import LaunchError, raise_first
+from pbgeval.errors import LaunchError
 from pbgeval.storage.text import plural
 
 
@@ -62,11 +62,10 @@ def choose_device(name: str, local_rank: int) -> torch.device:
         LaunchError: `cuda` where there is none, or another name.
     """
     gpus = num_gpus(name)
-    raise_first(
-        LaunchError,
-        (name not in ("auto", "cpu", "cuda"), f"device: expected auto, cpu or cuda, got {name!r}"),
-        (name == "cuda" and not gpus, NO_CUDA),
-    )
+    if name not in ("auto", "cpu", "cuda"):
+        raise LaunchError(f"device: expected auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not gpus:
+        raise LaunchError(NO_CUDA)
     return torch.device("cuda", local_rank % gpus) if gpus else torch.device("cpu")
 
 
@@ -82,11 +81,10 @@ def torch_device(name: torch.device | str) -> torch.device:
         raise LaunchError(f"device: expected the name of a torch device, such as cpu or cuda, got {name!r}") from None
     gpus = num_gpus(device.type)
     is_missing = device.type == "cuda" and (device.index or 0) >= gpus
-    raise_first(
-        LaunchError,
-        (is_missing and not gpus, NO_CUDA),
-        (is_missing, f"device {device}: torch finds cuda:0 to cuda:{gpus - 1}"),
-    )
+    if is_missing and not gpus:
+        raise LaunchError(NO_CUDA)
+    if is_missing:
+        raise LaunchError(f"device {device}: torch finds cuda:0 to cuda:{gpus - 1}")
     return device
 
 

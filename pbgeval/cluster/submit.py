@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first, required
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, required
 
 if TYPE_CHECKING:
     import submitit
@@ -147,18 +147,13 @@ def submit_run(run: SubmittedRun, scheduler: str, parameters: Mapping[str, Any],
         LaunchError: submitit or the scheduler is missing, or the scheduler refuses the job.
     """
     library = _import_submitit()
-    raise_first(
-        LaunchError,
-        (
-            scheduler == "local" and parameters["nodes"] != 1,
-            f"--nodes {parameters['nodes']}: --scheduler local has one host; use --workers-per-node",
-        ),
-        (
-            scheduler == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")),
+    if scheduler == "local" and parameters["nodes"] != 1:
+        raise LaunchError(f"--nodes {parameters['nodes']}: --scheduler local has one host; use --workers-per-node")
+    if scheduler == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
+        raise LaunchError(
             "--scheduler slurm: sbatch and srun are not installed on this host; submit from a login node, or use "
-            "--scheduler local",
-        ),
-    )
+            "--scheduler local"
+        )
     executor = library.AutoExecutor(folder=logs, cluster=scheduler, slurm_max_num_timeout=_MAX_TIME_LIMITS)
     executor.update_parameters(name=name, **parameters)
     try:
@@ -188,16 +183,11 @@ def minutes_of(text: str) -> int:
 def flags_of(pairs: list[str]) -> dict[str, str | bool]:
     """Return `KEY=VALUE` and `KEY` as further flags of sbatch."""
     parts = [pair.partition("=") for pair in pairs]
-    raise_first(
-        LaunchError,
-        *(
-            (
-                not re.fullmatch(r"[a-z][a-z0-9-]*", key),
-                f"--slurm {key}{is_pair}{value}: expected an option of sbatch, for example account=physics",
+    for key, is_pair, value in parts:
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
+            raise LaunchError(
+                f"--slurm {key}{is_pair}{value}: expected an option of sbatch, for example account=physics"
             )
-            for key, is_pair, value in parts
-        ),
-    )
     return {key: value if is_pair else True for key, is_pair, value in parts}
 
 

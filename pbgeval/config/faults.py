@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from pbgeval.config.schema import EvalConfig
-from pbgeval.errors import ConfigError, raise_first
+from pbgeval.errors import ConfigError
 from pbgeval.storage.text import read_bytes
 
 # A place in a config: names of keys, indices of lists, names of entity types.
@@ -150,11 +150,10 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
         )
     for group, names in groups.items():
         where = f"{path}: group {show(group)}"
-        raise_first(
-            ConfigError,
-            (not isinstance(names, list), f"{where}: {wrong_type('a list of names of relations', names)}"),
-            (not names, f"{where}: needs at least one relation"),
-        )
+        if not isinstance(names, list):
+            raise ConfigError(f"{where}: {wrong_type('a list of names of relations', names)}")
+        if not names:
+            raise ConfigError(f"{where}: needs at least one relation")
         for index, name in enumerate(names):
             if not isinstance(name, str):
                 raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-from pbgeval.errors import ConfigError, DataError, StorageError, raise_first
+from pbgeval.errors import ConfigError, DataError, StorageError
 from pbgeval.importing.engine import Engine, quoted
 from pbgeval.models.labels import (
     OF_RELATIONS,
@@ -57,15 +57,13 @@ class RelationTypes:
         """
         listed: dict[str, tuple[str, str]] = {}
         for number, line, fields in rows(path):
-            raise_first(
-                StorageError,
-                (
-                    len(fields) != 3 or not all(fields) or any("/" in name for name in fields[1:]),
+            if len(fields) != 3 or not all(fields) or any("/" in name for name in fields[1:]):
+                raise StorageError(
                     f"{path}:{number}: expected relation<TAB>left type<TAB>right type (types without /), got "
-                    f"{one_line(line)!r}",
-                ),
-                (fields[0] in listed, f"{path}:{number}: the relation {one_line(fields[0])!r} occurs twice"),
-            )
+                    f"{one_line(line)!r}"
+                )
+            if fields[0] in listed:
+                raise StorageError(f"{path}:{number}: the relation {one_line(fields[0])!r} occurs twice")
             listed[fields[0]] = (fields[1], fields[2])
         other = listed.pop("*", None)
         if not listed and other is None:
@@ -94,20 +92,11 @@ class Partitioning:
         """
         counts = {name: self.of(name) for name in entity_types}
         found = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise_first(
-            ConfigError,
-            *(
-                (
-                    name not in entity_types,
-                    f"--partitions {name}: no such entity type; the types are {', '.join(entity_types)}",
-                )
-                for name, _ in self.of_type
-            ),
-            (
-                len(set(counts.values()) - {1}) > 1,
-                f"--partitions: all types with more than one partition need the same number, got {found}",
-            ),
-        )
+        for name, _ in self.of_type:
+            if name not in entity_types:
+                raise ConfigError(f"--partitions {name}: no such entity type; the types are {', '.join(entity_types)}")
+        if len(set(counts.values()) - {1}) > 1:
+            raise ConfigError(f"--partitions: all types with more than one partition need the same number, got {found}")
 
 
 def partition_counts(texts: Sequence[str]) -> tuple[int, tuple[tuple[str, int], ...]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from attrs import asdict, field, fields_dict, frozen
 
-from pbgeval.errors import ConfigError, OutputError, StorageError, raise_first
+from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.importing.dictionaries import (
     Partitioning,
     RelationTypes,
@@ -111,28 +111,16 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
 def _check(files: GraphFiles, folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
-    raise_first(
-        ConfigError,
-        (not files.edges, "--edges: give at least one NAME=FILE"),
-        *(
-            (
-                not name or "/" in name or name.startswith(".") or name in ("entity", _COUNTS),
-                f"--edges {name}: {name} cannot be the name of a folder of edges; choose another",
-            )
-            for name in files.edges
-        ),
-        *(
-            (
-                name not in files.edges,
-                f"--dictionary-of {name}: there are no such edges; choose from {', '.join(files.edges)}",
-            )
-            for name in files.dictionary_of
-        ),
-        (
-            files.dictionary is not None and files.dictionary_of,
-            "--dictionary and --dictionary-of cannot be combined; remove one of them",
-        ),
-    )
+    if not files.edges:
+        raise ConfigError("--edges: give at least one NAME=FILE")
+    for name in files.edges:
+        if not name or "/" in name or name.startswith(".") or name in ("entity", _COUNTS):
+            raise ConfigError(f"--edges {name}: {name} cannot be the name of a folder of edges; choose another")
+    for name in files.dictionary_of:
+        if name not in files.edges:
+            raise ConfigError(f"--dictionary-of {name}: there are no such edges; choose from {', '.join(files.edges)}")
+    if files.dictionary is not None and files.dictionary_of:
+        raise ConfigError("--dictionary and --dictionary-of cannot be combined; remove one of them")
     if files.dictionary is None:
         files.partitioning.check((files.types or RelationTypes()).entity_types)
 
@@ -324,18 +312,13 @@ def _load_dictionary(engine: Engine, dictionary: Dictionary) -> tuple[RelationTy
         dictionary.label_files,
         numbered=dictionary.numbered,
     )
-    raise_first(  # the rows of another graph would be those of other vectors
-        StorageError,
-        *(
-            (
-                list(expected) != sizes[entity_type],
+    for entity_type, expected in dictionary.sizes.items():
+        if list(expected) != sizes[entity_type]:  # the rows of another graph would be those of other vectors
+            raise StorageError(
                 f"{dictionary.folder}: names of {listed(list(map(str, sizes[entity_type])))} entities of type "
                 f"{entity_type} (by partition), but the checkpoint has {listed(list(map(str, expected)))} "
-                "vectors; set dictionary_path to the names of this checkpoint",
+                "vectors; set dictionary_path to the names of this checkpoint"
             )
-            for entity_type, expected in dictionary.sizes.items()
-        ),
-    )
     return types, sizes
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from attrs import evolve, field, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
+from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.importing.dictionaries import RelationTypes, Sizes
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.graph import Dictionaries, Dictionary, EdgesToSplit, split_edges
@@ -328,47 +328,35 @@ def _write_model(
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
-    raise_first(
-        ConfigError,
-        (
-            len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.rows_of_ids,
+    if len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.rows_of_ids:
+        raise ConfigError(
             f"{model.label}: import-model converts models of one entity type, whose operators act on one side and "
-            "whose rows are in the order of their ids; evaluate this one as it is: model = PATH in a config",
-        ),
-        (
-            not 1 <= num_partitions <= model.num_entities,
-            f"--partitions {num_partitions}: must be from 1 to {model.num_entities}, the number of entities",
-        ),
-        *(
-            (
-                len({edge_file_type(path) == "del" for path in paths}) > 1
-                or len({path.suffix == ARRAYS for path in paths}) > 1,
-                f"--edges {name}: .npy and .del files have numbers of rows, others may have labels; give them as edges "
-                "of another name",
-            )
-            for name, paths in edges.paths.items()
-        ),
-        *(
-            (
-                path.suffix == ARRAYS
-                and (
-                    edges.forms.of(path, name).names is not None
-                    or sorted(edges.forms.of(path, name).order) != sorted("hrt")
-                ),
+            "whose rows are in the order of their ids; evaluate this one as it is: model = PATH in a config"
+        )
+    if not 1 <= num_partitions <= model.num_entities:
+        raise ConfigError(
+            f"--partitions {num_partitions}: must be from 1 to {model.num_entities}, the number of entities"
+        )
+    for name, paths in edges.paths.items():
+        _check_paths(name, paths, edges.forms)
+
+
+def _check_paths(name: str, paths: Sequence[Path], forms: EdgeForms) -> None:
+    kinds = {(edge_file_type(path) == "del", path.suffix == ARRAYS) for path in paths}
+    if len(kinds) > 1:
+        raise ConfigError(
+            f"--edges {name}: .npy and .del files have numbers of rows, others may have labels; give them as edges of "
+            "another name"
+        )
+    for path in paths:
+        form = forms.of(path, name)
+        if path.suffix == ARRAYS and (form.names is not None or sorted(form.order) != sorted("hrt")):
+            raise ConfigError(
                 "--edge-columns: an array has three columns, or four with times last; expected an order of h, r and t "
-                f"for {path}",
+                f"for {path}"
             )
-            for name, paths in edges.paths.items()
-            for path in paths
-        ),
-        *(
-            (
-                not name or "/" in name or name in (".", "..", "checkpoint", "entity", "eval.py"),
-                f"--edges {name}: {name} cannot be the name of a folder of edges; choose another",
-            )
-            for name in edges.paths
-        ),
-    )
+    if not name or "/" in name or name in (".", "..", "checkpoint", "entity", "eval.py"):
+        raise ConfigError(f"--edges {name}: {name} cannot be the name of a folder of edges; choose another")
 
 
 def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_partitions: int) -> str:

@@ -24,7 +24,6 @@ from pbgeval.errors import (
     MismatchError,
     ScorerError,
     StorageError,
-    raise_first,
 )
 from pbgeval.inputs.model import (
     difference_from_training,
@@ -389,14 +388,10 @@ def _open_edges(
         raise StorageError(partitioned)
     edges = edges_of_file(Path(path)) if given is None else given
     is_empty = given is None and path in config.edge_paths and not edges.num_edges  # as for files of edges by name
-    raise_first(
-        DataError,
-        (is_empty, f"{path}: there are no edges in this file"),
-        (
-            with_time and not edges.has_time,
-            f"{edges.path}: expected {FORM_WITH_TIME}, got no fourth column; add the times",
-        ),
-    )
+    if is_empty:
+        raise DataError(f"{path}: there are no edges in this file")
+    if with_time and not edges.has_time:
+        raise DataError(f"{edges.path}: expected {FORM_WITH_TIME}, got no fourth column; add the times")
     if isinstance(model, EmbeddingModel) and model.rows_of_ids:
         edges = evolve(edges, array_E3=numbered_by_rows(edges, model))
     return {edges.bucket: edges}
@@ -490,13 +485,9 @@ def check_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges |
     if isinstance(opened, EmbeddingModel):
         form = ModelForm.from_model(opened)
     checked = check_config(config, form, by_key)
-    raise_first(
-        ConfigError,
-        *(
-            (is_url(path), f"{path}: URLs do not work together with a model or edges in memory; copy the files here")
-            for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked))
-        ),
-    )
+    for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked)):
+        if is_url(path):
+            raise ConfigError(f"{path}: URLs do not work together with a model or edges in memory; copy the files here")
     return InMemory(checked, opened, {name: array for of_key in by_key.values() for name, array in of_key.items()})
 
 
@@ -512,26 +503,14 @@ def _checked_model(model: GivenModel, config: EvalConfig) -> Model:
         return model
     if isinstance(model, str | PathLike):
         return _open_model(Path(model), config)
-    raise_first(
-        ScorerError,
-        *(
-            (
-                not hasattr(model, name),
+    for name in ("num_entities", "num_relations", "scores"):
+        if not hasattr(model, name):
+            raise ScorerError(
                 f"model: expected a path, or an object with num_entities, num_relations and scores, got "
-                f"{type(model).__name__} without {name}; edge_scorer or batch_scorer make one of a function or module",
+                f"{type(model).__name__} without {name}; edge_scorer or batch_scorer make one of a function or module"
             )
-            for name in ("num_entities", "num_relations", "scores")
-        ),
-    )
     sizes = {name: getattr(model, name) for name in ("num_entities", "num_relations")}
-    raise_first(
-        ScorerError,
-        *(
-            (
-                not isinstance(found, int) or isinstance(found, bool) or found < 1,
-                f"{type(model).__name__}.{name}: expected an int >= 1, got {found!r}",
-            )
-            for name, found in sizes.items()
-        ),
-    )
+    for name, found in sizes.items():
+        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+            raise ScorerError(f"{type(model).__name__}.{name}: expected an int >= 1, got {found!r}")
     return model

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from pbgeval.cluster.team import gather_over_processes
-from pbgeval.errors import ConfigError, DataError, raise_first
+from pbgeval.errors import ConfigError, DataError
 from pbgeval.metrics.names import OF_LISTS
 from pbgeval.metrics.summary import all_rank_metrics
 from pbgeval.metrics.topk_metrics import AnswerPlaces, exact_sum
@@ -234,11 +234,10 @@ def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray
         row = torch.arange(len(scores), device=scores.device)[:, None].expand_as(scores)
     elif row.shape != scores.shape or row.is_floating_point() or row.dtype is torch.bool:
         raise DataError(f"{where}: indexes: expected integers of shape {shape}, got {row.dtype} {tuple(row.shape)}")
-    raise_first(
-        DataError,
-        (((true != 0) & (true != 1)).any(), f"{where}: target: expected bool, or 0 and 1, in the shape of preds"),
-        (scores.isnan().any(), f"{where}: preds: a score is NaN, which cannot be ranked"),
-    )
+    if ((true != 0) & (true != 1)).any():
+        raise DataError(f"{where}: target: expected bool, or 0 and 1, in the shape of preds")
+    if scores.isnan().any():
+        raise DataError(f"{where}: preds: a score is NaN, which cannot be ranked")
     scores_N, true_N, row_N = (of.reshape(-1).cpu() for of in (scores, true, row))
     return scores_N.to(_comparable(scores.dtype)).numpy(), true_N.bool().numpy(), row_N.long().numpy()
 
@@ -291,17 +290,10 @@ class TopKMetric:
         except (TypeError, ValueError):
             raise DataError("edge_label_index: expected two rows: rows of users, and right items") from None
         user_E, item_E = (_integers("edge_label_index", of, 1) for of in (user, item))
-        raise_first(
-            DataError,
-            (
-                len(user_E) != len(item_E),
-                f"edge_label_index: expected pairs, got {len(user_E)} users and {len(item_E)} items",
-            ),
-            (
-                user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Qk),
-                f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Qk) - 1}",
-            ),
-        )
+        if len(user_E) != len(item_E):
+            raise DataError(f"edge_label_index: expected pairs, got {len(user_E)} users and {len(item_E)} items")
+        if user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Qk):
+            raise DataError(f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Qk) - 1}")
         most = np.iinfo(np.int64).max if self.num_items is None else self.num_items - 1
         for name, of, least in (("pred_index_mat", items_Qk, -1), ("edge_label_index", item_E, 0)):
             if of.size and not least <= of.min() <= of.max() <= most:

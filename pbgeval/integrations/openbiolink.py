@@ -25,7 +25,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import DataError, ScorerError, StorageError, raise_first
+from pbgeval.errors import DataError, ScorerError, StorageError
 from pbgeval.importing.edge_names import edge_names
 from pbgeval.metrics.given import RankMetrics, from_ranks
 from pbgeval.models.labels import read_labels
@@ -278,11 +278,10 @@ class Evaluator(ABC):
         Raises:
             EvalError: as `evaluate`.
         """
-        raise_first(
-            DataError,
-            (not len(self.dl.testing), "testing: no edges to rank"),
-            (batch_size < 1, f"batch_size: expected a number from 1, got {batch_size}"),
-        )
+        if not len(self.dl.testing):
+            raise DataError("testing: no edges to rank")
+        if batch_size < 1:
+            raise DataError(f"batch_size: expected a number from 1, got {batch_size}")
         known = known_answers(self.dl.testing, self.dl.all, self.num_neg) if filtering else {}
         counts: dict[Side, list[RankCounts]] = {side: [] for side in ENDS}
         num_without_true = 0

@@ -19,7 +19,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import ConfigError, install, raise_first
+from pbgeval.errors import ConfigError, install
 from pbgeval.models.functions import CELLS_PER_CALL, in_parts
 from pbgeval.models.pykeen import pykeen_scorer
 from pbgeval.monitor.improvement import RELATIVE_DELTA
@@ -169,11 +169,10 @@ class MonitorStopper(Stopper):  # type: ignore[misc] # not installed where types
         self, callback: MonitorTrainingCallback, metric: str, patience: int, relative_delta: float, frequency: int
     ) -> None:
         super().__init__()
-        raise_first(
-            ConfigError,
-            (not callback.monitor.is_on, "MonitorStopper: needs held-out triples; set eval_fraction above 0"),
-            (frequency < 1, f"MonitorStopper: expected frequency >= 1, got {frequency}"),
-        )
+        if not callback.monitor.is_on:
+            raise ConfigError("MonitorStopper: needs held-out triples; set eval_fraction above 0")
+        if frequency < 1:
+            raise ConfigError(f"MonitorStopper: expected frequency >= 1, got {frequency}")
         callback.monitor.should_stop(metric, patience, relative_delta)  # refuses what it cannot judge by
         self.callback = callback
         self.metric, self.patience, self.relative_delta, self.frequency = metric, patience, relative_delta, frequency

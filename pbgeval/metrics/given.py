@@ -15,7 +15,6 @@ import torch
 from attrs import astuple, evolve, frozen
 from numpy.typing import NDArray
 
-from pbgeval.errors import raise_first
 from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights
 from pbgeval.metrics.names import UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, known_rank_metrics
@@ -178,18 +177,12 @@ def _array(name: str, values: ArrayLike, length: int | None = None) -> NDArray[n
         array: NDArray[np.generic] = values.numpy()
     else:
         array = np.asarray(values)
-    raise_first(
-        ValueError,
-        (array.ndim != 1, f"{name}: expected one number for each query, got an array of shape {array.shape}"),
-        (
-            length not in (None, array.size),
-            f"{name}: expected {length} numbers, as many as num_candidates, got {array.size}",
-        ),
-        (
-            array.size and array.dtype.kind not in "iuf",
-            f"{name}: expected numbers of at most 64 bits, got {array.dtype}",
-        ),
-    )
+    if array.ndim != 1:
+        raise ValueError(f"{name}: expected one number for each query, got an array of shape {array.shape}")
+    if length not in (None, array.size):
+        raise ValueError(f"{name}: expected {length} numbers, as many as num_candidates, got {array.size}")
+    if array.size and array.dtype.kind not in "iuf":
+        raise ValueError(f"{name}: expected numbers of at most 64 bits, got {array.dtype}")
     return array
 
 

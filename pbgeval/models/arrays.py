@@ -23,7 +23,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pbgeval.errors import StorageError, raise_first
+from pbgeval.errors import StorageError
 from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
 from pbgeval.models.labels import OF_RELATIONS, labels_beside, labels_by_type
 from pbgeval.models.model import EmbeddingModel, TypedRelations
@@ -96,21 +96,12 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     for where, given in ((str(file), from_file), ("model_options", options)):
         for key, value in given.items():
             what = f"wrong value of {key}: {one_line(value)}" if key in _KEYS else f"unknown key {one_line(key)}"
-            raise_first(
-                StorageError,
-                (
-                    key not in _KEYS or not isinstance(value, _KEYS[key]),
-                    f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}",
-                ),
-                (
-                    key in ("norm", "unit_norm") and value not in (1, 2),
-                    f"{where}: {key} must be 1 or 2, got {one_line(value)}",
-                ),
-                (  # NaN, and integers beyond
-                    isinstance(value, int | float) and not abs(value) <= sys.float_info.max,
-                    f"{where}: {key} must be a finite number, got {one_line(value)}",
-                ),
-            )
+            if key not in _KEYS or not isinstance(value, _KEYS[key]):
+                raise StorageError(f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}")
+            if key in ("norm", "unit_norm") and value not in (1, 2):
+                raise StorageError(f"{where}: {key} must be 1 or 2, got {one_line(value)}")
+            if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:  # NaN, and integers beyond
+                raise StorageError(f"{where}: {key} must be a finite number, got {one_line(value)}")
     named = [from_file.get(key) for key in _PLACES if key not in options]
     for one in named:  # it grows
         if isinstance(one, list | dict):
@@ -214,18 +205,12 @@ def _labels(path: Path, options: Mapping[str, Any], types: Sequence[str]) -> tup
         *(("entity_labels", file, name) for name, file in named.items()),
         ("relation_labels", relations, types[0]),
     ):
-        raise_first(
-            StorageError,
-            (
-                of_type not in types,
-                f"{path}: {key}: {one_line(of_type)} is none of the entity types {listed(list(types))}",
-            ),
-            (name is not None and not isinstance(name, str), f"{path}: {key}: expected a file, found {one_line(name)}"),
-            (
-                isinstance(name, str) and not os.path.isfile(folder / name),
-                f"{folder / str(name)}: no such file, which {key} names",
-            ),
-        )
+        if of_type not in types:
+            raise StorageError(f"{path}: {key}: {one_line(of_type)} is none of the entity types {listed(list(types))}")
+        if name is not None and not isinstance(name, str):
+            raise StorageError(f"{path}: {key}: expected a file, found {one_line(name)}")
+        if isinstance(name, str) and not os.path.isfile(folder / name):
+            raise StorageError(f"{folder / str(name)}: no such file, which {key} names")
     entities = labels_by_type(folder, types) | {name: folder / file for name, file in named.items()}
     return entities, labels_beside(folder, OF_RELATIONS) if relations is None else folder / relations
 
@@ -288,17 +273,11 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
         addresses = {ENTITY_TYPE: addresses}
     tables = {name: _table(path, address, tensors) for name, address in addresses.items()}
     widths = sorted({table.dimension for table in tables.values()})
-    raise_first(
-        StorageError,
-        *(
-            (
-                not re.fullmatch(r"[^/\0]+", str(name)),
-                f"{path}: entities: expected names of types without a slash, found {one_line(name)!r}",
-            )
-            for name in tables
-        ),
-        (len(widths) != 1, f"{path}: expected entity types with vectors of one dimension, found {widths}"),
-    )
+    for name in tables:
+        if not re.fullmatch(r"[^/\0]+", str(name)):
+            raise StorageError(f"{path}: entities: expected names of types without a slash, found {one_line(name)!r}")
+    if len(widths) != 1:
+        raise StorageError(f"{path}: expected entity types with vectors of one dimension, found {widths}")
     if "unit_norm" not in options:
         return tables
     return {
@@ -331,14 +310,10 @@ def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formul
     phase_unit, gamma = float(options.get("phase_unit", 1.0)), options.get("gamma")
     if gamma is not None:
         phase_unit = math.pi * (dimension // 2) / gamma if gamma > 0 else math.inf
-    raise_first(
-        StorageError,
-        (
-            options.get("model") not in kinds,
-            f"{where}: model must be one of {', '.join(kinds)}, got {one_line(options.get('model'))}",
-        ),
-        (phase_unit == math.inf, f"{where}: gamma must be > 0, and not tiny, got {gamma}"),
-    )
+    if options.get("model") not in kinds:
+        raise StorageError(f"{where}: model must be one of {', '.join(kinds)}, got {one_line(options.get('model'))}")
+    if phase_unit == math.inf:
+        raise StorageError(f"{where}: gamma must be > 0, and not tiny, got {gamma}")
     return Formula(
         options["model"],
         norm=options.get("norm", 1),
@@ -352,16 +327,11 @@ def _two_operators(where: str, options: Mapping[str, Any]) -> TwoOperators:
     chosen = {"source": "identity", "destination": "identity", "similarity": "cosine"}  # GiGL's defaults
     chosen |= {key: options[key].lower() for key in chosen if key in options}
     known = {"source": SIDE_OPERATORS, "destination": SIDE_OPERATORS, "similarity": SIMILARITIES}
-    raise_first(
-        StorageError,
-        *(
-            (
-                name not in known[key],
-                f"{where}: {key} must be one of {', '.join(known[key])}, got {one_line(options.get(key))}",
+    for key, name in chosen.items():
+        if name not in known[key]:
+            raise StorageError(
+                f"{where}: {key} must be one of {', '.join(known[key])}, got {one_line(options.get(key))}"
             )
-            for key, name in chosen.items()
-        ),
-    )
     return TwoOperators(**chosen)
 
 
@@ -411,17 +381,10 @@ def untyped_relations(where: str, parameters: Mapping[str, Table], types: Sequen
 def _check_relations(
     where: str, types: Sequence[object], parameters: Mapping[str, Table], options: Mapping[str, Any]
 ) -> None:
-    raise_first(
-        StorageError,
-        (
-            types and "relation_labels" in options,
-            f"{where}: relation_labels has no effect, as these relations have names already; remove it",
-        ),
-        *(
-            (
-                types and table.num_rows != len(types),
-                f"{where}: {name}: expected a row for each of {len(types)} relations, found {table.num_rows}",
+    if types and "relation_labels" in options:
+        raise StorageError(f"{where}: relation_labels has no effect, as these relations have names already; remove it")
+    for name, table in parameters.items():
+        if types and table.num_rows != len(types):
+            raise StorageError(
+                f"{where}: {name}: expected a row for each of {len(types)} relations, found {table.num_rows}"
             )
-            for name, table in parameters.items()
-        ),
-    )

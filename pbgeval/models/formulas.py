@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import StorageError, raise_first
+from pbgeval.errors import StorageError
 from pbgeval.notation import ENDS, Side
 
 SideParameters = Mapping[Side, Mapping[str, Tensor]]  # by side; each with a leading dimension of relations
@@ -76,23 +76,20 @@ class Formula:
         """
         halves = "real parts, then imaginary parts" if self.kind in ("complex", "rotate") else "two halves"
         expected = self.relation_columns(dimension)
-        raise_first(
-            StorageError,
-            (
-                self.kind in ("complex", "rotate", "simple", "cp") and dimension % 2,
-                f"{where}: {self.kind} needs an even number of entity columns ({halves}), found {dimension}",
-            ),
-            (
-                columns != expected and self.kind != "transr",
+        if self.kind in ("complex", "rotate", "simple", "cp") and dimension % 2:
+            raise StorageError(
+                f"{where}: {self.kind} needs an even number of entity columns ({halves}), found {dimension}"
+            )
+        if columns != expected and self.kind != "transr":
+            raise StorageError(
                 f"{where}: {self.kind} with entity vectors of {dimension} columns needs relation vectors of {expected}"
-                f" columns, found {columns}; check that both files are of one model",
-            ),
-            (
-                self.reciprocal and rows % 2,
+                f" columns, found {columns}; check that both files are of one model"
+            )
+        if self.reciprocal and rows % 2:
+            raise StorageError(
                 f"{where}: a reciprocal model needs two rows per relation (first those of right-hand queries), found"
-                f" {rows} rows",
-            ),
-        )
+                f" {rows} rows"
+            )
 
     def parameters(self, tables: Mapping[str, Tensor], dimension: int, num_relations: int) -> SideParameters:
         """Return the operators' parameters, float32.
@@ -189,21 +186,14 @@ class TwoOperators:
             StorageError: they do not.
         """
         expected = {side: dimension**2 if getattr(self, side) == "linear" else dimension for side in columns}
-        raise_first(
-            StorageError,
-            (
-                "complex_diagonal" in (self.source, self.destination) and dimension % 2,
-                f"{where}: complex_diagonal needs an even number of entity columns, found {dimension}",
-            ),
-            *(
-                (
-                    found != expected[side],
+        if "complex_diagonal" in (self.source, self.destination) and dimension % 2:
+            raise StorageError(f"{where}: complex_diagonal needs an even number of entity columns, found {dimension}")
+        for side, found in columns.items():
+            if found != expected[side]:
+                raise StorageError(
                     f"{where}: the {side} operator {getattr(self, side)} needs {expected[side]} numbers per relation "
-                    f"for vectors of {dimension} columns, found {found}",
+                    f"for vectors of {dimension} columns, found {found}"
                 )
-                for side, found in columns.items()
-            ),
-        )
 
     def parameters(self, tables: Mapping[str, Tensor], dimension: int, num_relations: int) -> SideParameters:
         """Return the operators' parameters, float32.

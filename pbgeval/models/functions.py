@@ -21,7 +21,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.resources import torch_device
-from pbgeval.errors import EvalError, ScorerError, lack_of_memory, raise_first
+from pbgeval.errors import EvalError, ScorerError, lack_of_memory
 from pbgeval.notation import Side, T
 from pbgeval.scoring.block_scorer import advice_on_shape, check_mode, checked_scores
 from pbgeval.storage.text import one_line
@@ -215,15 +215,11 @@ class _BothSides(ByFunction):
             filter(None, (advice_on_shape(shape, expected) for shape in shapes if isinstance(shape, tuple))), None
         )
         hint = "" if advice is None else f"; {advice}"
-        got = f"a tuple of {len(shapes)}" if isinstance(found, tuple) else type(found).__name__
-        raise_first(
-            ScorerError,
-            (len(shapes) != 2, f"{where}, got {got}"),
-            (
-                shapes != [expected, expected],
-                f"{where}, got {' and '.join(map(str, shapes))} for a batch of {expected[0]}{hint}",
-            ),
-        )
+        if len(shapes) != 2:
+            got = f"a tuple of {len(shapes)}" if isinstance(found, tuple) else type(found).__name__
+            raise ScorerError(f"{where}, got {got}")
+        if shapes != [expected, expected]:
+            raise ScorerError(f"{where}, got {' and '.join(map(str, shapes))} for a batch of {expected[0]}{hint}")
         return cast("Tensor", hidden.pick(*found))
 
 

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from attrs import evolve, frozen
 
-from pbgeval.errors import StorageError, raise_first
+from pbgeval.errors import StorageError
 from pbgeval.models.arrays import formula_of, refuse_unused, relation_types_of, untyped_relations
 from pbgeval.models.model import EmbeddingModel, TypedRelations
 from pbgeval.models.pickles import read_saved, stored_at, stored_rows
@@ -324,17 +324,10 @@ def _relations(path: Path, num_rows: int, types: list[str]) -> TypedRelations:
         if not isinstance(edge_type, tuple) or len(edge_type) != 3 or not all(isinstance(of, str) for of in edge_type):
             raise StorageError(f"{path}: expected ('left type', 'relation', 'right type'), found {one_line(text)}")
         lhs, _, rhs = edge_type
-        raise_first(
-            StorageError,
-            (
-                type(number) is not int or not 0 <= number < num_rows or number in found,
-                f"{path}: expected each number from 0 to {num_rows - 1} once, found {one_line(number)}",
-            ),
-            (
-                not {lhs, rhs} <= set(types),
-                f"{path}: {one_line(text)}: expected node types with embeddings: {listed(types)}",
-            ),
-        )
+        if type(number) is not int or not 0 <= number < num_rows or number in found:
+            raise StorageError(f"{path}: expected each number from 0 to {num_rows - 1} once, found {one_line(number)}")
+        if not {lhs, rhs} <= set(types):
+            raise StorageError(f"{path}: {one_line(text)}: expected node types with embeddings: {listed(types)}")
         found[number] = (",".join(edge_type), lhs, rhs)
     if len(found) != num_rows:
         raise StorageError(f"{path}: expected {num_rows} relations, as in rel_emb.pt, found {len(found)}")

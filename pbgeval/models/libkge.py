@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pbgeval.errors import StorageError, raise_first
+from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula
 from pbgeval.models.labels import existing_file
 from pbgeval.models.model import EmbeddingModel, of_one_type
@@ -120,14 +120,12 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
         own = _section(own, "base_model")
         name = _word(own.get("type"))
     norm = own.get("l_norm", _section(options, name).get("l_norm")) if name in ("transe", "rotate") else 1
-    raise_first(
-        StorageError,
-        (
-            name not in KINDS,
-            f"{path}: config: model: expected one of {', '.join([*KINDS, RECIPROCAL[0]])}, found {name!r}",
-        ),
-        (norm not in (1, 2), f"{path}: config: {name}.l_norm: expected 1 or 2, found {_word(norm)}"),
-    )
+    if name not in KINDS:
+        raise StorageError(
+            f"{path}: config: model: expected one of {', '.join([*KINDS, RECIPROCAL[0]])}, found {name!r}"
+        )
+    if norm not in (1, 2):
+        raise StorageError(f"{path}: config: {name}.l_norm: expected 1 or 2, found {_word(norm)}")
     return name, Formula(name, norm=int(norm), reciprocal=reciprocal)
 
 

@@ -26,7 +26,7 @@ from typing import IO, Any, ClassVar, NoReturn, cast
 
 import torch
 
-from pbgeval.errors import StorageError, raise_first
+from pbgeval.errors import StorageError
 from pbgeval.models.pickle_cost import check_cost
 from pbgeval.models.saved_tensors import REBUILDING, Record, SavedStorage, SavedTensor, saved_storage, storage_kind
 from pbgeval.storage.arrays import BFLOAT16, MappedRows
@@ -229,22 +229,15 @@ def stored_at(path: Path, tensor: SavedTensor) -> int:
             of the file.
     """
     storage = tensor.storage
-    raise_first(
-        StorageError,
-        (
-            not tensor.is_dense,
-            f"{path}: expected a dense tensor, found a sparse or nested one; save tensor.to_dense()",
-        ),
-        (
-            tensor.is_marked,
+    if not tensor.is_dense:
+        raise StorageError(f"{path}: expected a dense tensor, found a sparse or nested one; save tensor.to_dense()")
+    if tensor.is_marked:
+        raise StorageError(
             f"{path}: expected numbers as they are, found a tensor that is marked to be negated or conjugated; save "
-            "tensor.resolve_neg().resolve_conj()",
-        ),
-        (
-            not tensor.is_contiguous(),
-            f"{path}: expected a tensor of vectors, found one whose numbers are not next to each other",
-        ),
-    )
+            "tensor.resolve_neg().resolve_conj()"
+        )
+    if not tensor.is_contiguous():
+        raise StorageError(f"{path}: expected a tensor of vectors, found one whose numbers are not next to each other")
     if storage is None:
         raise StorageError(
             f"{path}: expected a tensor with numbers, found one that was saved on the device meta, which keeps none; "
@@ -310,12 +303,12 @@ def _read_pickle_record(archive: zipfile.ZipFile, records: Mapping[str, Record])
             if entry.file_size > MAX_PICKLE_BYTES:
                 raise ValueError(f"a pickle of more than {MAX_PICKLE_BYTES >> 20} MB")
             contents[name] = archive.read(entry)
-    raise_first(
-        ValueError,
-        ("constants.pkl" in records, "a program of torchscript"),
-        (contents["byteorder"] != b"little", "numbers of big-endian machines"),
-        ("data.pkl" not in contents, "an archive without data.pkl"),
-    )
+    if "constants.pkl" in records:
+        raise ValueError("a program of torchscript")
+    if contents["byteorder"] != b"little":
+        raise ValueError("numbers of big-endian machines")
+    if "data.pkl" not in contents:
+        raise ValueError("an archive without data.pkl")
     return contents["data.pkl"]
 
 

@@ -12,7 +12,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import ScorerError, raise_first
+from pbgeval.errors import ScorerError
 from pbgeval.models.formulas import Formula
 from pbgeval.models.functions import BatchScorer, ByFunction, side_scorer
 from pbgeval.models.model import EmbeddingModel, of_one_type
@@ -79,17 +79,12 @@ def pykeen_scorer(
         ScorerError: it is none of PyKEEN's models; says what it lacks. No batch size.
     """
     advice = "; pass its .model" if hasattr(model, "model") else ""
-    raise_first(
-        ScorerError,
-        *(
-            (
-                not hasattr(model, name),
+    for name in _NEEDED:
+        if not hasattr(model, name):
+            raise ScorerError(
                 f"model: expected a trained model of PyKEEN, with {', '.join(_NEEDED)}, got {type(model).__name__} "
-                f"without {name}{advice}",
+                f"without {name}{advice}"
             )
-            for name in _NEEDED
-        ),
-    )
     given = {"slice_size": slice_size, "mode": mode}
     return side_scorer(
         PyKEENScores(model, {name: value for name, value in given.items() if value is not None}),

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pbgeval.errors import StorageError, raise_first, required
+from pbgeval.errors import StorageError, required
 from pbgeval.models.pickle_cost import Budget, TooCostlyError
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.models.saved_tensors import SavedTensor
@@ -286,14 +286,10 @@ def _chunk(folder: Path, where: str, sizes: list[int], place: Mapping[str, objec
     """Open a part: an archive of torch.save somewhere in a file."""
     known = place or {}
     file, offset, length = (known.get(key) for key in ("relative_path", "offset", "length"))
-    raise_first(
-        StorageError,
-        (place is None, f"{where}: a part of shape {tuple(sizes)} has no place in a file; save the model again"),
-        (
-            known.get("transform_descriptors"),
-            f"{where}: expected parts as they are, found compressed ones; save without extensions",
-        ),
-    )
+    if place is None:
+        raise StorageError(f"{where}: a part of shape {tuple(sizes)} has no place in a file; save the model again")
+    if known.get("transform_descriptors"):
+        raise StorageError(f"{where}: expected parts as they are, found compressed ones; save without extensions")
     path = _within(folder, where, file)
     start, size = _ints(folder / METADATA, (offset, length))
     if not os.path.isfile(path) or path.stat().st_size < start + size:

@@ -31,7 +31,7 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.team import Team
-from pbgeval.errors import ConfigError, DataError, OutputError, StorageError, raise_first
+from pbgeval.errors import ConfigError, DataError, OutputError, StorageError
 from pbgeval.monitor.followed import Followed, Where, followed_file, read_followed, write_followed
 from pbgeval.monitor.gap_test import BucketVisit, GapTest
 from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, Compared, best_pass, comparable, last_improvement
@@ -344,11 +344,10 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or arguments out of range.
         """
-        raise_first(
-            ConfigError,
-            (when not in ("before", "after"), f"should_stop: expected when = before or after, got {when!r}"),
-            (patience < 1, f"should_stop: expected patience >= 1, got {patience}"),
-        )
+        if when not in ("before", "after"):
+            raise ConfigError(f"should_stop: expected when = before or after, got {when!r}")
+        if patience < 1:
+            raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
         figures = [past.figures(when) for past in comparable(self._past)]
         best = best_pass(figures, metric, self.headline.value, relative_delta)
         return len(figures) - (-1 if best is None else best) - 1 >= patience

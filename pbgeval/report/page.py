@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
+from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
 from pbgeval.report.charts import (
     Chart,
@@ -438,27 +438,17 @@ def _check_addresses(dataset: str, task: str, source: str | None) -> None:
     """
     address = source or ""
     shown = without_secrets(address, address)
-    raise_first(
-        ConfigError,
-        (
-            (re.search(r"--|\.\.", dataset) or dataset.endswith((".git", ".ipynb")))
-            or not re.fullmatch(f"{_HUB_NAME}/{_HUB_NAME}", dataset),
-            f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub",
-        ),
-        (
-            not re.fullmatch(_HUB_NAME, task) or task.endswith((".yaml", ".yml")),
-            f"task {task!r}: expected letters, digits, '.', '_' and '-', without .yaml and without '.' or '-' at an "
-            "end",
-        ),
-        (
-            source is not None and not (_ADDRESS.fullmatch(address) and address.isprintable()),
-            f"source {shown!r}: expected an address that starts with https:// and a host, without spaces",
-        ),
-        (
-            address != without_secrets(address),
-            f"source: expected an address without a user and a query, which all would see, got {shown}",
-        ),
-    )
+    is_name = re.fullmatch(f"{_HUB_NAME}/{_HUB_NAME}", dataset)
+    if not is_name or re.search(r"--|\.\.", dataset) or dataset.endswith((".git", ".ipynb")):
+        raise ConfigError(f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub")
+    if not re.fullmatch(_HUB_NAME, task) or task.endswith((".yaml", ".yml")):
+        raise ConfigError(
+            f"task {task!r}: expected letters, digits, '.', '_' and '-', without .yaml and without '.' or '-' at an end"
+        )
+    if source is not None and not (_ADDRESS.fullmatch(address) and address.isprintable()):
+        raise ConfigError(f"source {shown!r}: expected an address that starts with https:// and a host, without spaces")
+    if address != without_secrets(address):
+        raise ConfigError(f"source: expected an address without a user and a query, which all would see, got {shown}")
 
 
 def publish(

@@ -18,7 +18,7 @@ import torch
 from attrs import Attribute, evolve, field, frozen
 from attrs.converters import optional
 
-from pbgeval.errors import OutputError, raise_first
+from pbgeval.errors import OutputError
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdown_names import ANSWER_HALF_LINK, BREAKDOWN_FILES, POPULARITY, QUERY_HALF_LINK
 from pbgeval.metrics.breakdowns import GroupClasses
@@ -78,6 +78,20 @@ def _not_a_text(_: object, attribute: Attribute[Any], value: object) -> None:
         raise ValueError(f"{attribute.name}: expected a list of names, got {value!r}; write it in brackets")
 
 
+def _known(_: object, attribute: Attribute[Any], names: Sequence[str]) -> None:
+    expected = " or ".join(BREAKDOWNS)
+    for name in names:
+        if name in BREAKDOWNS:
+            continue
+        if name not in (*BREAKDOWN_FILES,):
+            raise ValueError(f"{attribute.name}: expected {expected}, got {name!r}")
+        counted = "groups edges by time" if name == TIME else "counts training edges"
+        raise ValueError(
+            f"{attribute.name}: {name!r} {counted}, which the output directory does not hold: expected {expected}; "
+            "evaluate with it in breakdowns"
+        )
+
+
 @frozen(eq=False, kw_only=True)
 class ReportQuery:
     """What is asked for, and makes sense in itself; None: as the run had it."""
@@ -88,78 +102,54 @@ class ReportQuery:
     edge_paths: tuple[Path, ...] | None = field(default=None, converter=optional(_folders))
     train_paths: tuple[Path, ...] | None = field(default=None, converter=optional(_folders))
     keep: Keep | None = None
-    breakdowns: Sequence[str] = field(default=(), validator=_not_a_text)
+    breakdowns: Sequence[str] = field(default=(), validator=[_not_a_text, _known])
     relation_groups: Mapping[str, tuple[int, ...]] | None = field(default=None, converter=optional(_groups))
     metrics: Sequence[str] | None = field(default=None, validator=_not_a_text)
     topk_metrics: bool = False
 
     def __attrs_post_init__(self) -> None:
-        expected = " or ".join(BREAKDOWNS)
         popularity, groups = (name in self.breakdowns for name in (POPULARITY, "groups"))
         lacks_edges, has_training = self.edge_paths is None, self.train_paths is not None
         needed = "needs edge_paths, as ranks files do not hold the edges"
         names = ", ".join(map(repr, self.breakdowns[:1]))
-        raise_first(
-            ValueError,
-            (
-                self.headline not in (None, *RANK_TYPE_SYNONYMS),
-                f"headline: expected {' or '.join(RANK_TYPE_SYNONYMS)}, got {self.headline!r}",
-            ),
-            (
-                self.filter not in (None, "raw", "filtered"),
-                f"filter: expected 'raw' or 'filtered', got {self.filter!r}",
-            ),
-            *(
-                (
-                    name not in BREAKDOWNS,
-                    f"breakdowns: {name!r} {'groups edges by time' if name == TIME else 'counts training edges'}, "
-                    f"which the output directory does not hold: expected {expected}; evaluate with it in breakdowns"
-                    if name in (*BREAKDOWN_FILES,)
-                    else f"breakdowns: expected {expected}, got {name!r}",
-                )
-                for name in self.breakdowns
-            ),
-            (self.keep is not None and lacks_edges, f"keep: {needed}; give the evaluated ones"),
-            (names and lacks_edges, f"breakdowns: {names} {needed}"),
-            (
-                popularity and not self.train_paths,
-                f"breakdowns: {POPULARITY!r} needs train_paths; give the folders of the training edges",
-            ),
-            (
-                has_training and not (popularity or self.topk_metrics),
-                f"train_paths: has no effect without {POPULARITY!r} in breakdowns or topk_metrics=True; add one",
-            ),
-            (self.topk_metrics and lacks_edges, f"topk_metrics: {needed}"),
-            (
-                groups and self.relation_groups is None,
-                "breakdowns: 'groups' needs relation_groups, got None; give the ids of each group",
-            ),
-            (
-                not groups and self.relation_groups is not None,
-                "relation_groups: has no effect without 'groups' in breakdowns; add it",
-            ),
-        )
+        if self.headline not in (None, *RANK_TYPE_SYNONYMS):
+            raise ValueError(f"headline: expected {' or '.join(RANK_TYPE_SYNONYMS)}, got {self.headline!r}")
+        if self.filter not in (None, "raw", "filtered"):
+            raise ValueError(f"filter: expected 'raw' or 'filtered', got {self.filter!r}")
+        if self.keep is not None and lacks_edges:
+            raise ValueError(f"keep: {needed}; give the evaluated ones")
+        if names and lacks_edges:
+            raise ValueError(f"breakdowns: {names} {needed}")
+        if popularity and not self.train_paths:
+            raise ValueError(f"breakdowns: {POPULARITY!r} needs train_paths; give the folders of the training edges")
+        if has_training and not (popularity or self.topk_metrics):
+            raise ValueError(
+                f"train_paths: has no effect without {POPULARITY!r} in breakdowns or topk_metrics=True; add one"
+            )
+        if self.topk_metrics and lacks_edges:
+            raise ValueError(f"topk_metrics: {needed}")
+        if groups and self.relation_groups is None:
+            raise ValueError("breakdowns: 'groups' needs relation_groups, got None; give the ids of each group")
+        if not groups and self.relation_groups is not None:
+            raise ValueError("relation_groups: has no effect without 'groups' in breakdowns; add it")
 
     def check(self, run: SavedRun) -> None:
         """Refuse what this run cannot answer."""
-        raise_first(
-            OutputError,
-            (
-                self.filter == "filtered" and not run.facts.filtered,
+        if self.filter == "filtered" and not run.facts.filtered:
+            raise OutputError(
                 f"{run.folder}: expected a filtered run, found a raw one, for which no known edges were read; evaluate"
-                " with filter_paths or train_paths",
-            ),
-            (
-                self.topk_metrics and not run.facts.has_whole_lists,
+                " with filter_paths or train_paths"
+            )
+        if self.topk_metrics and not run.facts.has_whole_lists:
+            raise OutputError(
                 f"{run.folder}: topk_metrics needs a filtered run of all edges, without known_until, against candidates"
-                " all or partition, or against given ones with topk_metrics = True; evaluate again",
-            ),
-            (
-                POPULARITY in self.breakdowns and run.facts.knows_past_alone,
+                " all or partition, or against given ones with topk_metrics = True; evaluate again"
+            )
+        if POPULARITY in self.breakdowns and run.facts.knows_past_alone:
+            raise OutputError(
                 f"{run.folder}: {POPULARITY!r} counts training edges of all times, but this run has known_until, so no"
-                " edge later than a query may count; leave it out",
-            ),
-        )
+                " edge later than a query may count; leave it out"
+            )
         if POPULARITY in self.breakdowns and run.facts.featurized:
             raise ValueError(f"breakdowns: {POPULARITY!r} needs entities with ids, but some of this run are featurized")
         num_relations = run.facts.num_relations

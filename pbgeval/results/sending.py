@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pbgeval.errors import OVERWRITE, OutputError, StorageError, raise_first
+from pbgeval.errors import OVERWRITE, OutputError, StorageError
 from pbgeval.results.output import FILES, RESULT_FILES, listed_files
 from pbgeval.results.result import METRICS, Result
 from pbgeval.storage.json_files import parse_json
@@ -21,19 +21,16 @@ def check_url(url: str) -> None:
     place = re.split("[?#]", url)[0]
     shown = without_secrets(place, place)
     scheme, _, rest = url.partition("://")
-    raise_first(
-        OutputError,
-        (place != url, f"output: expected a URL without ? and #, got {shown} and more; leave that out"),
-        (
-            not re.fullmatch("[a-z][a-z0-9+.-]*", scheme),
-            f"output: expected a URL such as s3://bucket/folder, or a local path without ://, got {shown}",
-        ),
-        (
-            scheme == "memory",
-            f"output: {shown} is gone when this process ends; choose s3://, gs://, abfs:// or file:///",
-        ),
-        (not rest.strip("/"), f"output: expected a bucket or folder after ://, got {shown}"),
-    )
+    if place != url:
+        raise OutputError(f"output: expected a URL without ? and #, got {shown} and more; leave that out")
+    if not re.fullmatch("[a-z][a-z0-9+.-]*", scheme):
+        raise OutputError(
+            f"output: expected a URL such as s3://bucket/folder, or a local path without ://, got {shown}"
+        )
+    if scheme == "memory":
+        raise OutputError(f"output: {shown} is gone when this process ends; choose s3://, gs://, abfs:// or file:///")
+    if not rest.strip("/"):
+        raise OutputError(f"output: expected a bucket or folder after ://, got {shown}")
 
 
 def refuse_another_result(url: str, digest: str, *, overwrite: bool) -> None:

@@ -23,7 +23,7 @@ import torch
 from attrs import Factory, define, field, frozen
 from torch import Tensor
 
-from pbgeval.errors import ScorerError, UnrankableError, raise_first
+from pbgeval.errors import ScorerError, UnrankableError
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.full_precision import CallerSettings
@@ -289,11 +289,10 @@ def checked_scores(found: Any, where: str, shape: tuple[int, ...]) -> Tensor:  #
         raise ScorerError(f"{where}: expected a tensor or array of shape {shape}, got {type(found).__name__}")
     advice = advice_on_shape(tuple(found.shape), shape)
     hint = "" if advice is None else f"; {advice}"
-    raise_first(
-        ScorerError,
-        (tuple(found.shape) != shape, f"{where}: expected shape {shape}, got {tuple(found.shape)}{hint}"),
-        (found.dtype is torch.bool or found.is_complex(), f"{where}: expected real numbers, got {found.dtype}"),
-    )
+    if tuple(found.shape) != shape:
+        raise ScorerError(f"{where}: expected shape {shape}, got {tuple(found.shape)}{hint}")
+    if found.dtype is torch.bool or found.is_complex():
+        raise ScorerError(f"{where}: expected real numbers, got {found.dtype}")
     return found.detach()
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pbgeval.errors import MismatchError, StorageError, raise_first
+from pbgeval.errors import MismatchError, StorageError
 from pbgeval.storage.arrays import MappedRows, NumberRows, Table, TensorRows
 from pbgeval.storage.checkpoint_paths import embedding_path
 from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, Hdf5Dataset, Hdf5File, state_of
@@ -147,24 +147,21 @@ def open_embeddings(
         dataset = file.require(_EMBEDDINGS)
         shape, dtype = dataset.shape or (), dataset.dtype
         where = f"{file.path}: dataset {_EMBEDDINGS}: expected"
-        numbers = f"{where} floating-point numbers, found {one_line(dtype)}; write the file again as float32"
-        raise_first(
-            StorageError,
-            (len(shape) != 2, f"{where} a row of {dimension} numbers per entity, found shape {dataset.shape}"),
-            (dtype.kind != "f", numbers),
+        if len(shape) != 2:
+            raise StorageError(f"{where} a row of {dimension} numbers per entity, found shape {dataset.shape}")
+        if dtype.kind != "f":
+            raise StorageError(
+                f"{where} floating-point numbers, found {one_line(dtype)}; write the file again as float32"
+            )
+    if shape[1] != dimension:
+        raise MismatchError(
+            f"{file.path}: the embeddings have dimension {shape[1]}, but the config says {dimension}; check dimension"
         )
-    raise_first(
-        MismatchError,
-        (
-            shape[1] != dimension,
-            f"{file.path}: the embeddings have dimension {shape[1]}, but the config says {dimension}; check dimension",
-        ),
-        (
-            num_rows not in (None, shape[0]),
+    if num_rows not in (None, shape[0]):
+        raise MismatchError(
             f"{file.path}: {shape[0]} embeddings, but entity_path has {num_rows} entities of type"
-            f" {one_line(entity_type)} in partition {partition}; check entity_path and checkpoint_path",
-        ),
-    )
+            f" {one_line(entity_type)} in partition {partition}; check entity_path and checkpoint_path"
+        )
     return EmbeddingFile(file.path, int(shape[0]), dimension, _mapped_offset(dataset), file.state, of=of)
 
 

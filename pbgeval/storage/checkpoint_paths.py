@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pbgeval.errors import StorageError, raise_first
+from pbgeval.errors import StorageError
 from pbgeval.storage.text import read_small_text
 
 
@@ -17,14 +17,10 @@ def read_checkpoint_version(checkpoint_path: Path) -> int:
     """
     path = checkpoint_path / "checkpoint_version.txt"
     text = (read_small_text(path) or "").strip()
-    raise_first(
-        StorageError,
-        (not checkpoint_path.is_dir(), f"{checkpoint_path}: no such folder; check checkpoint_path"),
-        (
-            text and not re.fullmatch("[0-9]{1,18}", text),
-            f"{path}: expected a version such as 12, found {text[:40]!r}; write the version again",
-        ),
-    )
+    if not checkpoint_path.is_dir():
+        raise StorageError(f"{checkpoint_path}: no such folder; check checkpoint_path")
+    if text and not re.fullmatch("[0-9]{1,18}", text):
+        raise StorageError(f"{path}: expected a version such as 12, found {text[:40]!r}; write the version again")
     return int(text or 0)
 
 

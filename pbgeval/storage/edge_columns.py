@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attrs import evolve, field, frozen
 
-from pbgeval.errors import ConfigError, raise_first
+from pbgeval.errors import ConfigError
 from pbgeval.storage.text import TEXT_OF_EDGES, edge_file_type, listed
 
 COLUMNS = {"h": "lhs", "r": "rel", "t": "rhs", "w": "weight", "s": "time"}
@@ -60,32 +60,26 @@ class ColumnForm:
     def __attrs_post_init__(self) -> None:
         used, names = sorted(self.order.replace(_IGNORED, "")), self.names or ()
         given = [name for name in names if name]
-        raise_first(
-            ConfigError,
-            (
-                len(set(used)) != len(used) or not set("ht") <= set(used) <= COLUMNS.keys(),
+        if len(set(used)) != len(used) or not set("ht") <= set(used) <= COLUMNS.keys():
+            raise ConfigError(
                 f"{self.flag} {self.order}: expected h, r and t once each (head, relation, tail; ht where there is no "
-                "relation), optionally w (weight) and s (time), and _ for columns to ignore",
-            ),
-            (
-                self.names is not None
-                and (
-                    len(names) not in (3, 4, 5)
-                    or len(set(given)) != len(given)
-                    or not (names[0] and names[2] and names[-1])
-                ),
+                "relation), optionally w (weight) and s (time), and _ for columns to ignore"
+            )
+        if self.names is not None and (
+            len(names) not in (3, 4, 5) or len(set(given)) != len(given) or not (names[0] and names[2] and names[-1])
+        ):
+            raise ConfigError(
                 f"{self.flag} {','.join(names)}: expected the names of three columns, HEAD,RELATION,TAIL (HEAD,,TAIL "
-                "where there is no relation), or four with WEIGHT, or five with TIME after it",
-            ),
-            (
-                self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'),
-                f"{self.flag_of('delimiter')} {self.delimiter!r}: expected one character, or {listed([*_DELIMITERS])}",
-            ),
-            (
-                self.comment is not None and (not self.comment or not self.comment.isprintable()),
-                f"{self.flag_of('comment')} {self.comment!r}: expected what lines of comments begin with, such as '#'",
-            ),
-        )
+                "where there is no relation), or four with WEIGHT, or five with TIME after it"
+            )
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise ConfigError(
+                f"{self.flag_of('delimiter')} {self.delimiter!r}: expected one character, or {listed([*_DELIMITERS])}"
+            )
+        if self.comment is not None and (not self.comment or not self.comment.isprintable()):
+            raise ConfigError(
+                f"{self.flag_of('comment')} {self.comment!r}: expected what lines of comments begin with, such as '#'"
+            )
 
     def flag_of(self, setting: str) -> str:
         """Return where the user sets `delimiter` or `comment`, for messages."""

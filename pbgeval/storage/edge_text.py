@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from attrs import define, field, frozen
 
-from pbgeval.errors import DataError, EvalError, StorageError, raise_first
+from pbgeval.errors import DataError, EvalError, StorageError
 from pbgeval.storage.edge_columns import HEADER_WORDS, NO_RELATION, ColumnForm, is_csv
 from pbgeval.storage.text import (
     LONE_RETURN,
@@ -92,18 +92,13 @@ class EdgeText:
                     raise opened._ragged(line, first)
                 return opened
         names = form.chosen()
-        raise_first(
-            StorageError,
-            (
-                len({*first}) != len(first) - max(first.count("") - 1, 0),
-                f"{path}:{line}: the header has a column twice: {listed(first)}",
-            ),
-            (
-                not {*names.values()} <= {*first},
+        if len({*first}) != len(first) - max(first.count("") - 1, 0):
+            raise StorageError(f"{path}:{line}: the header has a column twice: {listed(first)}")
+        if not {*names.values()} <= {*first}:
+            raise StorageError(
                 f"{path}:{line}: expected a header with columns {listed([*names.values()])}, found {listed(first)}"
-                f"{form.advice(f'name them with {form.flag} HEAD,RELATION,TAIL')}",
-            ),
-        )
+                f"{form.advice(f'name them with {form.flag} HEAD,RELATION,TAIL')}"
+            )
         return cls(path, form, tuple(first), {ours: first.index(theirs) for ours, theirs in names.items()})
 
     @classmethod

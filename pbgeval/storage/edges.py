@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 import numpy as np
 
-from pbgeval.errors import DataError, Faults, StorageError, raise_first
+from pbgeval.errors import DataError, Faults, StorageError
 from pbgeval.notation import Bucket
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File, state_of
 from pbgeval.storage.npy_files import open_npy
@@ -252,12 +252,13 @@ def find_buckets(
     found = sorted(bucket for name in names if (bucket := bucket_of_name(name)) is not None)
     beyond = [bucket_path(edge_path, of).name for of in found if of.lhs >= num_lhs or of.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
-    others = (
-        f"{edge_path}: expected only {expected}, found {listed(beyond)}; check num_partitions of entities; beside a "
-        "model of vectors by name, give the text or Parquet files of edges"
-    )
-    none = f"{edge_path}: expected bucket files {expected}, found {listed(names)}; check edge_paths"
-    raise_first(StorageError, (beyond, others), (not found, none))
+    if beyond:
+        raise StorageError(
+            f"{edge_path}: expected only {expected}, found {listed(beyond)}; check num_partitions of entities; beside a"
+            " model of vectors by name, give the text or Parquet files of edges"
+        )
+    if not found:
+        raise StorageError(f"{edge_path}: expected bucket files {expected}, found {listed(names)}; check edge_paths")
     buckets: dict[Bucket, BucketFile] = {}
     faults = Faults()
     for bucket in found:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pbgeval.errors import StorageError, raise_first
+from pbgeval.errors import StorageError
 from pbgeval.storage.checkpoint_paths import embedding_path, model_path, read_checkpoint_version
 from pbgeval.storage.edges import bucket_of_name, find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
@@ -40,15 +40,13 @@ def describe(path: Path) -> dict[str, Description]:
     Raises:
         StorageError: there is nothing of ours, or a file cannot be read.
     """
-    raise_first(
-        StorageError,
-        (not path.exists(), f"{path}: no such file or folder{did_you_mean(path, os.path.exists)}"),
-        (
-            path.is_file() and path.suffix in _TEXT,
+    if not path.exists():
+        raise StorageError(f"{path}: no such file or folder{did_you_mean(path, os.path.exists)}")
+    if path.is_file() and path.suffix in _TEXT:
+        raise StorageError(
             f"{path}: inspect describes imported edges; import this file first: kgeval-dist import-graph --output graph"
-            f" --edges {path.stem}={path}",
-        ),
-    )
+            f" --edges {path.stem}={path}"
+        )
     names = _names(path) if path.is_dir() else ["another file"]
     for places in ([path], [path / name for name in names if (path / name).is_dir()]):
         described = {str(place): describer(place) for place in places if (describer := _describer(place)) is not None}

@@ -18,7 +18,7 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from pbgeval.errors import EvalError, StorageError, install, raise_first
+from pbgeval.errors import EvalError, StorageError, install
 from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.text import (
@@ -299,14 +299,10 @@ def _located(url: str) -> Iterator[tuple[Any, str]]:
         from fsspec.core import url_to_fs  # here: only URLs need it
 
         is_http = url.startswith(("http://", "https://"))  # whose listings have neither sizes nor versions
-        raise_first(
-            StorageError,
-            (
-                url.startswith("file://") and not url.startswith("file:///"),
-                f"{url}: expected an absolute path: file:///folder",
-            ),
-            (is_http, f"{without_secrets(url, url)}: copy it here; URLs are s3://, gs://, abfs:// or file:///"),
-        )
+        if url.startswith("file://") and not url.startswith("file:///"):
+            raise StorageError(f"{url}: expected an absolute path: file:///folder")
+        if is_http:
+            raise StorageError(f"{without_secrets(url, url)}: copy it here; URLs are s3://, gs://, abfs:// or file:///")
         try:
             system, path = url_to_fs(url)
         except (ValueError, TypeError) as error:  # no such kind, or one that needs more than a URL
