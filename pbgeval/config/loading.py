@@ -63,12 +63,20 @@ class ModelForm:
     entity_path: str  # where names of entities may lie
 
     @classmethod
-    def from_model(cls, model: EmbeddingModel) -> ModelForm:
-        """Describe a model of vectors."""
+    def from_model(cls, model: EmbeddingModel, labels: str | None) -> ModelForm:
+        """Describe a model of vectors; `labels` may be a folder with names of its relations, in place of its own.
+
+        Raises:
+            StorageError: a file of names cannot be read, or has not one per relation.
+        """
         formula = model.formula
         relations: Sequence[tuple[str, str, str]] = model.relation_types or [(ENTITY_TYPE,) * 3]
         if not formula.dynamic and not model.relation_types:
-            names = model.relation_names() or [f"rel{index}" for index in range(model.num_relations)]
+            from pbgeval.models.labels import relation_names_in  # as `open_model`
+
+            folder = Path(str(labels or folder_of_model(model.label)))  # its own files are for the model to read
+            given = None if folder == folder_of_model(model.label) else relation_names_in(folder, model.num_relations)
+            names = given or model.relation_names() or [f"rel{index}" for index in range(model.num_relations)]
             relations = [(name, ENTITY_TYPE, ENTITY_TYPE) for name in names]
         return cls(
             formula.comparator,
@@ -100,9 +108,10 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
 
     try:
         model = open_model(Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
+        form = ModelForm.from_model(model, config.entity_path or config.dictionary_path)
     except EvalError as error:
         return unread, [Fault(("model",), fault) for fault in error.faults]
-    return with_form(config, ModelForm.from_model(model))
+    return with_form(config, form)
 
 
 def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fault]]:

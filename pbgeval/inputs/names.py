@@ -20,12 +20,12 @@ from attrs import Factory, field, frozen
 
 from pbgeval.config import EvalConfig, read_relation_groups
 from pbgeval.config.loading import IN_MEMORY, folder_of_model
-from pbgeval.errors import ConfigError, Faults, StorageError
-from pbgeval.models.labels import OF_RELATIONS, labels_beside, labels_by_type, labels_in_order, read_labels
+from pbgeval.errors import ConfigError, Faults
+from pbgeval.models.labels import labels_by_type, labels_in_order, relation_names_in
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, grouped
 from pbgeval.scoring.block_scorer import Scorer
-from pbgeval.storage.entities import entity_names_path, read_entity_names, read_relation_names
+from pbgeval.storage.entities import entity_names_path, read_entity_names
 from pbgeval.storage.text import listed
 
 MAX_NEAREST = 5  # unknown names for which the nearest known one is sought: it takes a while
@@ -112,19 +112,13 @@ def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> Relation
     if not config.dynamic_relations:
         return RelationNames(num_relations, [relation.name for relation in config.relations])
     folder = Path(config.entity_path)
-    names, labels = read_relation_names(folder), labels_beside(folder, OF_RELATIONS)
     is_beside_file = (
         not config.dictionary_path
         and os.path.isfile(config.model or "")
         and folder == folder_of_model(config.model or "")
     )
-    if names is None and not config.checkpoint_path and not is_beside_file and labels is not None:
-        names = read_labels(labels, num_relations)
-    if names is not None and len(names) != num_relations:
-        raise StorageError(
-            f"{Path(config.entity_path) / 'dynamic_rel_names.json'}: expected {num_relations} names, one per relation"
-            f" (dynamic_rel_count.txt), found {len(names)}; check that the names belong to this graph"
-        )
+    with_labels = not config.checkpoint_path and not is_beside_file
+    names = relation_names_in(folder, num_relations, with_labels=with_labels)
     return RelationNames(num_relations, names)
 
 

@@ -483,7 +483,7 @@ def check_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges |
     is_function = opened is not None and not isinstance(opened, EmbeddingModel)
     form = SCORER if is_function else None
     if isinstance(opened, EmbeddingModel):
-        form = ModelForm.from_model(opened)
+        form = ModelForm.from_model(opened, config.entity_path or config.dictionary_path)
     checked = check_config(config, form, by_key)
     for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked)):
         if is_url(path):

@@ -20,6 +20,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from pbgeval.errors import StorageError
+from pbgeval.storage.entities import read_relation_names
 from pbgeval.storage.json_files import read_object
 from pbgeval.storage.text import LONE_RETURN, MAX_RATIO, is_lone_return, one_line, plural, text_lines
 
@@ -54,6 +55,23 @@ def has_labels(folder: Path) -> bool:
         *(f"{name}{end}" for name in files for end in ("", ".gz")),
     ]
     return any(next(folder.glob(pattern), None) for pattern in patterns)
+
+
+def relation_names_in(folder: Path, num_relations: int, *, with_labels: bool = True) -> list[str] | None:
+    """Return the names of the relations that a folder has: PyTorch-BigGraph's, else those of a file of labels.
+
+    Raises:
+        StorageError: a file cannot be read, or has not one name per relation.
+    """
+    names, labels = read_relation_names(folder), labels_beside(folder, OF_RELATIONS)
+    if names is None:
+        return read_labels(labels, num_relations) if with_labels and labels is not None else None
+    if len(names) != num_relations:
+        raise StorageError(
+            f"{folder / 'dynamic_rel_names.json'}: expected {num_relations} names, one per relation, found "
+            f"{len(names)}; check that the names belong to this graph"
+        )
+    return names
 
 
 def existing_file(folder: Path, *names: str) -> Path | None:

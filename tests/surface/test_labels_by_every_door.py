@@ -17,6 +17,7 @@ from pbgeval.models.topk import read_topk
 from tests.kit.commands import Done, run_main
 from tests.kit.names import buckets_in, names_of, write_tsv
 from tests.kit.refusals import fault_of
+from tests.systems_reference import DglkeFolder
 
 NAMES = ['"q"', "a, b", "NA", " left", "caf\u00e9", "6"]
 RELATIONS = ["s", '"r"']
@@ -151,6 +152,25 @@ def test_names_of_dictionary_path_are_those_of_tables_lists_and_restrictions(edg
     assert len(listed) == 2
     assert listed < {*NAMES}
     assert doors.run("wrong", {**settings, "restrict_relations": ["t"]}).status == 1
+
+
+@pytest.mark.parametrize("edges", ["edges.tsv", "edges.npy"])
+def test_names_of_dictionary_path_are_those_of_relations_of_matrices(edges: str, tmp_path: Path) -> None:
+    """Relations whose operator has a matrix are not dynamic: their names are those of the settings of a run."""
+    doors = Doors(tmp_path, ("entities.tsv", "relations.tsv"), len(NAMES))
+    DglkeFolder(tmp_path / "model", "TransR", num_entities=len(NAMES), num_relations=len(RELATIONS))
+    alone(tmp_path / "entities.tsv", NAMES)
+    alone(tmp_path / "relations.tsv", RELATIONS)
+    write_tsv(tmp_path / "edges.tsv", [(NAMES[0], RELATIONS[0], NAMES[1]), (NAMES[3], RELATIONS[1], NAMES[4])])
+    np.save(tmp_path / "edges.npy", np.array([(0, 0, 1), (3, 1, 4)]))
+    settings = {"model": "model", "dictionary_path": ".", "edge_paths": [edges], "breakdowns": ["relation"]}
+
+    done = doors.run("named", settings)
+
+    assert done.status == 0, done.err
+    assert [row["relation"] for row in Report.read(tmp_path / "named").table("relations")] == RELATIONS
+    alone(tmp_path / "relations.tsv", [*RELATIONS, "t"])
+    assert "relations.tsv:3: expected ids from 0 to 1, found 2" in doors.run("wrong", settings).err
 
 
 @pytest.mark.parametrize("kind", FAULTS)

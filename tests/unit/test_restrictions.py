@@ -197,11 +197,15 @@ def test_an_address_of_a_type_that_no_relation_uses_is_not_asked_for_again(
 
 
 def test_names_that_are_not_one_per_entity_are_refused(tmp_path: Path) -> None:
-    for evaluated, fault in (
-        (dynamic(tmp_path, ["r", "s"], restrict_relations=["r"]), "dynamic_rel_names.json"),
-        (config(tmp_path, {("user", 0): ["ann", "bob"]}, restrict_entities=["ann"]), "entity_names_user_0.json"),
+    for evaluated, file, of in (
+        (dynamic(tmp_path, ["r", "s"], restrict_relations=["r"]), "dynamic_rel_names.json", "relation"),
+        (
+            config(tmp_path, {("user", 0): ["ann", "bob"]}, restrict_entities=["ann"]),
+            "entity_names_user_0.json",
+            "entity",
+        ),
     ):
-        with pytest.raises(StorageError, match=f"{fault}: expected 3 names, one per .*, found 2"):
+        with pytest.raises(StorageError, match=f"{file}: expected 3 names, one per {of}, found 2"):
             read(evaluated, num_relations=3)
 
 
