@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pbgeval.config.effects import refuse_without_effect
-from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, refuse, rule, show
+from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, refuse, rule
 from pbgeval.config.output_checks import OUTPUT_CHECKS
 from pbgeval.config.precision import PRECISIONS, obstacle_to_exact
 from pbgeval.config.schema import (
@@ -27,6 +27,7 @@ from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.scoring.operators import HALVED, OPERATORS
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
+from pbgeval.storage.text import show
 
 _MAX_CUTOFF = 2**40  # no partition is larger
 _MAX_CUTOFFS = 1000  # each is a column of every table

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pbgeval.config.faults import parse_json, show
+from pbgeval.config.faults import read_json
 from pbgeval.errors import ConfigError, required
+from pbgeval.storage.text import show
 
 Values = dict[Any, Any]
 
@@ -57,7 +58,7 @@ def _read_toml(content: bytes, where: str) -> object:
 
 
 _READERS: Mapping[str, tuple[str, Callable[[bytes, str], object]]] = {
-    ".json": ("a JSON object", parse_json),
+    ".json": ("a JSON object", read_json),
     ".yaml": ("keys with values", read_yaml),
     ".yml": ("keys with values", read_yaml),
     ".toml": ("keys with values", _read_toml),

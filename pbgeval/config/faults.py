@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import reprlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,24 +11,11 @@ from attrs import frozen
 
 from pbgeval.config.schema import EvalConfig
 from pbgeval.errors import ConfigError
-from pbgeval.storage.text import read_bytes
+from pbgeval.storage.json_files import once_each
+from pbgeval.storage.text import one_line, read_bytes, show
 
 # A place in a config: names of keys, indices of lists, names of entity types.
 KeyPath: TypeAlias = tuple[str | int, ...]
-
-
-class _ShortRepr(reprlib.Repr):
-    """Shows values of any size and depth, also those that cannot show themselves."""
-
-    def repr_int(self, x: int, level: int) -> str:
-        """Show an int; one of thousands of digits Python refuses to write."""
-        return f"an int of {x.bit_length()} bits" if x.bit_length() > 400 else super().repr_int(x, level)
-
-
-_repr = _ShortRepr()
-_repr.maxstring = _repr.maxother = 120
-_repr.maxlist = 8
-_repr.maxlevel = 3
 
 
 @frozen
@@ -53,20 +38,18 @@ class Fault:
 Check: TypeAlias = Callable[[EvalConfig], Iterator[Fault]]
 
 
-def parse_json(
-    content: bytes, where: object, object_pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict
-) -> Any:  # noqa: ANN401 (what the text says)
-    """Parse JSON of UTF-8, with or without a byte order mark.
+def read_json(content: bytes, where: object) -> Any:  # noqa: ANN401 (what the text says)
+    """Return what JSON of UTF-8 says, with or without a byte order mark.
 
     Raises:
         ConfigError: It is no JSON; says where.
     """
     try:
-        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=object_pairs_hook)
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=once_each)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError included
-        raise ConfigError(f"{where}: not valid JSON: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{where}: not valid JSON: {one_line(error)}") from error
 
 
 def refuse(path: KeyPath, *rows: tuple[object, str, *tuple[str | KeyPath, ...]]) -> Iterator[Fault]:
@@ -111,11 +94,6 @@ def is_within(path: KeyPath, outer: KeyPath) -> bool:
     return path[: len(outer)] == outer
 
 
-def show(value: object) -> str:
-    """Write a value that was found, on one line and not too long."""
-    return " ".join(_repr.repr(value).split())
-
-
 def wrong_type(expected: str, value: object) -> str:
     """Return the message for a value of the wrong type."""
     return f"expected {expected}, got {show(value)}{'' if value is None else f' ({type(value).__name__})'}"
@@ -141,7 +119,7 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
         ConfigError: The file cannot be read, is not JSON, or is not an object whose values are lists of strings.
     """
     try:
-        groups = parse_json(read_bytes(Path(path)), path, object_pairs_hook=_without_repeats)
+        groups = read_json(read_bytes(Path(path)), path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {error.strerror or error}") from error
     if not isinstance(groups, dict) or not groups:
@@ -158,11 +136,3 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
             if not isinstance(name, str):
                 raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")
     return groups
-
-
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a group that occurs twice: JSON would keep the last and drop the other."""
-    for name, count in Counter(name for name, _ in pairs).items():
-        if count > 1:
-            raise ValueError(f"the name {show(name)} occurs {count} times")
-    return dict(pairs)

@@ -18,7 +18,7 @@ import attrs
 from attrs import define, field, frozen
 
 from pbgeval.config.data_files import is_data, read_data
-from pbgeval.config.faults import Fault, KeyPath, is_within, refuse, show, wrong_type
+from pbgeval.config.faults import Fault, KeyPath, is_within, refuse, wrong_type
 from pbgeval.config.overrides import (
     CONFIG_FOLDER,
     WORKING_DIRECTORY,
@@ -40,7 +40,7 @@ from pbgeval.config.schema import (
 )
 from pbgeval.errors import ConfigError, EvalError, Faults
 from pbgeval.notation import ENTITY_TYPE
-from pbgeval.storage.text import did_you_mean, listed, path_text, read_bytes
+from pbgeval.storage.text import did_you_mean, listed, path_text, read_bytes, show
 
 if TYPE_CHECKING:
     from pbgeval.models.model import EmbeddingModel

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from pbgeval.config.faults import Check, Fault, not_one_of, read_relation_groups, refuse, rule, show
+from pbgeval.config.faults import Check, Fault, not_one_of, read_relation_groups, refuse, rule
 from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
 from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.metrics.breakdown_names import POPULARITY
@@ -25,7 +25,7 @@ from pbgeval.metrics.names import (
 from pbgeval.notation import labels_of
 from pbgeval.sinks import TENSORBOARD, missing_tensorboard
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
-from pbgeval.storage.text import parse_memory
+from pbgeval.storage.text import parse_memory, show
 
 
 def _memory(config: EvalConfig) -> Iterator[Fault]:

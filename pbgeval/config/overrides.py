@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from pbgeval.config.faults import Fault, KeyPath, show
+from pbgeval.config.faults import Fault, KeyPath
 from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, keys_of, types_of, unknown_key, without_none
 from pbgeval.errors import ConfigError
-from pbgeval.storage.text import edge_file_type, is_url, names_file_of_edges, nearest_path, unknown_extension
+from pbgeval.storage.text import edge_file_type, is_url, names_file_of_edges, nearest_path, show, unknown_extension
 
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NONE = frozenset({"", "none", "null"})

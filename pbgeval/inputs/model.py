@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from pbgeval.config import EvalConfig
-from pbgeval.config.faults import show
 from pbgeval.config.precision import precision_of
 from pbgeval.errors import DataError, Faults, MismatchError, StorageError
 from pbgeval.models.model import EmbeddingModel
@@ -27,7 +26,7 @@ from pbgeval.scoring.full_precision import CallerSettings
 from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
-from pbgeval.storage.text import listed, one_line, read_small_text
+from pbgeval.storage.text import listed, one_line, read_small_text, show
 from pbgeval.storage.transfers import sent, sent_together
 
 # In what vectors are computed; those for exact ranks are then rounded to float32, once.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.text import MAX_SMALL_BYTES, read_text, unreadable
+from pbgeval.storage.text import MAX_SMALL_BYTES, read_text, show, unreadable
 
 MAX_DEPTH = 64  # lists and objects within each other; Python's readers and writers of JSON call themselves for each
 
@@ -75,9 +75,11 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: a name stands twice, so that readers may differ in what it means.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name that stands twice")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the name {show(name)} twice")
+        found[name] = value
     return found
 
 

@@ -419,6 +419,10 @@ def partitions(sizes: Collection[int]) -> str:
 class _Short(reprlib.Repr):
     """Shows the beginning of containers: files may hold some that share their parts, and have no end written out."""
 
+    def repr_int(self, x: int, level: int) -> str:
+        """Show an int; one of thousands of digits Python refuses to write."""
+        return f"an int of {x.bit_length()} bits" if x.bit_length() > 400 else super().repr_int(x, level)
+
     def repr_instance(self, x: object, level: int) -> str:
         """Show a subclass of a container as that container."""
         for kind, show in (
@@ -433,18 +437,19 @@ class _Short(reprlib.Repr):
 
 
 _short = _Short()
-_short.maxlevel = 4
-_short.maxdict = _short.maxlist = _short.maxtuple = _short.maxset = _short.maxfrozenset = 12
-_short.maxstring = _short.maxlong = _short.maxother = 200
+_short.maxlevel = 3
+_short.maxlist = 8
+_short.maxstring = _short.maxother = 120
+
+
+def show(value: object) -> str:
+    """Write a value as Python does, on one line and not too long."""
+    return " ".join(_short.repr(value).split())
 
 
 def one_line(value: object) -> str:
     """Return the text of a value on one line, shortened for a message."""
-    try:
-        is_container = isinstance(value, Mapping | list | tuple | Set)
-        text = " ".join((_short.repr(value) if is_container else str(value)).split())
-    except (ValueError, RecursionError):  # an integer of many digits
-        text = f"a {type(value).__name__} that is too large to show"
+    text = show(value) if isinstance(value, Mapping | list | tuple | Set | int) else " ".join(str(value).split())
     return text if len(text) <= 200 else text[:197] + "..."
 
 
