@@ -112,7 +112,7 @@ class Ownership(Claim):
         Raises:
             OutputError: another run works here, or the directory cannot be written.
         """
-        while not create_exclusively(self.folder / OWNER, json.dumps(self.me), advice="; choose another output"):
+        while not create_exclusively(self.folder / OWNER, json.dumps(self.me)):
             owner = _read(self.folder / OWNER)
             if owner is not None and self._is_alive(owner):
                 raise OutputError(

@@ -19,9 +19,9 @@ from pbgeval.importing.dictionaries import RelationTypes, Sizes, plain_form
 from pbgeval.importing.engine import Engine, quoted
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.left_out import UNKNOWN, LeftOut, unknown_names
+from pbgeval.storage.left_out import UNKNOWN, LeftOut
 from pbgeval.storage.text import cell_of, name_of, one_line, plural
-from pbgeval.storage.writing import MAKE_ROOM, write_atomically
+from pbgeval.storage.writing import write_atomically
 
 _NUMBERS = {"weight": np.dtype(np.float64), "time": np.dtype(np.int64)}  # beside ids
 MIN_LIKENESS = 0.8  # of a known name that may be meant, from 0 to 1
@@ -31,29 +31,20 @@ SKIP_BY_KEY = "correct the names, or leave these edges out with unknown = 'skip'
 
 
 @frozen
-class ImportedEdges:
+class ImportedEdges(LeftOut):
     """Counts of edges that were read, written and left out."""
 
-    num_read: int
-    num_written: int
     num_buckets: int  # with an edge
     num_repeated: int  # written edges beyond the first of equal ones, at one time; weights may differ
-    num_unknown_entities: int  # distinct names
-    num_unknown_relations: int
 
     @property
-    def num_left_out(self) -> int:
-        """Edges with an entity or a relation that the dictionaries lack."""
-        return self.num_read - self.num_written
-
-    @property
-    def unknown_names(self) -> str:
-        """Return how many names the dictionaries lack, in words."""
-        return unknown_names(self.num_unknown_entities, self.num_unknown_relations)
+    def num_written(self) -> int:
+        """Edges of which all names are known."""
+        return self.num_read - self.num_left_out
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts by name."""
-        return asdict(self) | {"num_left_out": self.num_left_out}
+        return asdict(self) | {"num_written": self.num_written}
 
 
 @frozen
@@ -120,9 +111,10 @@ def place_edges(
         for condition in engine.parts_of_groups("lhs", num_written)
     )
     num_buckets = _write_buckets(engine, folder, num_rhs, sizes, numbers)
-    LeftOut(num_read, num_read - num_written, *unknown).write(folder)
+    left_out = LeftOut(num_read, num_read - num_written, *unknown)
+    left_out.write(folder)
     engine.run("DROP TABLE placed")
-    return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
+    return ImportedEdges(**asdict(left_out), num_buckets=num_buckets, num_repeated=num_repeated)
 
 
 def _nothing_is_known(folder: Path, num_read: int, known: KnownNames) -> DataError:
@@ -205,7 +197,7 @@ def _write_unknown(
     )
     columns = ["what", "name", "copies"]
     rows = (zip(*(block[key].tolist() for key in columns), strict=True) for block in engine.blocks("listed", columns))
-    write_atomically(path, unknown_lines(chain.from_iterable(rows)), advice=MAKE_ROOM)
+    write_atomically(path, unknown_lines(chain.from_iterable(rows)))
     engine.run("DROP TABLE unknown")
     engine.run("DROP TABLE listed")
     return int(entities), int(relations)

@@ -20,7 +20,7 @@ from pbgeval.storage.entities import entity_count_path, entity_names_path
 from pbgeval.storage.hdf5 import ColumnLayout, write_hdf5
 from pbgeval.storage.names_digests import NamesDigest
 from pbgeval.storage.row_files import RowFile, create_row_file
-from pbgeval.storage.writing import MAKE_ROOM, write_atomically
+from pbgeval.storage.writing import write_atomically
 
 ROWS_AT_A_TIME = 1 << 16
 EDGE_COLUMNS: Mapping[str, np.dtype] = {name: np.dtype(np.int64) for name in ("lhs", "rel", "rhs")}
@@ -94,7 +94,7 @@ def write_relations(entity_path: Path, num_dynamic: int | None, names: Sequence[
 
 def _write_names(path: Path, names: Iterable[str]) -> str:
     digest = NamesDigest()
-    write_atomically(path, _json_list(digest.passed(names)), advice=MAKE_ROOM)
+    write_atomically(path, _json_list(digest.passed(names)))
     return digest.text()
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from pbgeval.errors import StorageError
 from pbgeval.storage.text import check_regular, listed, one_line
-from pbgeval.storage.writing import MAKE_ROOM, Check, new_file, output_faults, write_all
+from pbgeval.storage.writing import Check, new_file, output_faults, write_all
 
 FORMAT_VERSION = 1  # what PBG writes into every file, and the only version there has been
 
@@ -393,9 +393,9 @@ def write_hdf5(
         }
         offsets = {name: int(room.id.get_offset() or 0) for name, room in rooms.items()}
         file.attrs.update({"format_version": FORMAT_VERSION, **attributes})
-    with output_faults(path, advice=MAKE_ROOM):
+    with output_faults(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path, check, advice=MAKE_ROOM) as descriptor:
+    with new_file(path, check) as descriptor:
         os.truncate(descriptor, image.size)  # all other bytes are zeros
         for start, data in image.pieces:
             write_all(descriptor, data[: max(image.size - start, 0)], start)

@@ -12,9 +12,10 @@ from typing import Any
 from attrs import asdict, frozen
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.json_files import parse_json
-from pbgeval.storage.text import json_text, one_line, plural, read_small_text
-from pbgeval.storage.writing import MAKE_ROOM, write_atomically
+from pbgeval.storage.json_files import read_object
+from pbgeval.storage.shapes import COUNT, Keys, misfits
+from pbgeval.storage.text import json_text, plural
+from pbgeval.storage.writing import write_atomically
 
 LEFT_OUT = "left_out.json"
 UNKNOWN = "unknown.tsv"  # the edges that it counts, in the same folder
@@ -32,7 +33,11 @@ class LeftOut:
     @property
     def unknown_names(self) -> str:
         """Return how many names the dictionaries lack, in words."""
-        return unknown_names(self.num_unknown_entities, self.num_unknown_relations)
+        counts = (
+            (self.num_unknown_entities, "unknown entity", "unknown entities"),
+            (self.num_unknown_relations, "unknown relation", ""),
+        )
+        return " and ".join(plural(count, one, many) for count, one, many in counts if count)
 
     def write(self, folder: Path) -> None:
         """Write the file; nothing where no edge was left out.
@@ -41,7 +46,7 @@ class LeftOut:
             OutputError: it cannot be written.
         """
         if self.num_left_out:
-            write_atomically(folder / LEFT_OUT, json_text(asdict(self)), advice=MAKE_ROOM)
+            write_atomically(folder / LEFT_OUT, json_text(asdict(self)))
 
     @classmethod
     def read(cls, folder: Path) -> LeftOut | None:
@@ -51,26 +56,12 @@ class LeftOut:
             StorageError: the file cannot be read or is of another form.
         """
         path = folder / LEFT_OUT
-        text = read_small_text(path)
-        if text is None:
+        if not path.exists():
             return None
-        try:
-            found = parse_json(text)
-            counts = {name: found[name] for name in cls.__annotations__}
-            if not all(type(count) is int and count >= 0 for count in counts.values()):
-                raise ValueError("counts that are no integers >= 0")
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{path}: expected the counts {', '.join(cls.__annotations__)}, found {one_line(error)}; import the "
-                "edges again"
-            ) from error
-        return cls(**counts)
-
-
-def unknown_names(num_entities: int, num_relations: int) -> str:
-    """Write how many names are unknown."""
-    counts = ((num_entities, "unknown entity", "unknown entities"), (num_relations, "unknown relation", ""))
-    return " and ".join(plural(count, one, many) for count, one, many in counts if count)
+        found = read_object(path, "what an import left out")
+        for misfit in misfits(found, Keys(dict.fromkeys(cls.__annotations__, COUNT))):
+            raise StorageError(f"{path}: {misfit}; import the edges again")
+        return cls(**{name: found[name] for name in cls.__annotations__})
 
 
 def num_left_out(document: Mapping[str, Any], *keys: str) -> int:

@@ -17,7 +17,7 @@ from pbgeval.errors import StorageError
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.shapes import TEXT, Items, Keys, OrNull, misfits
 from pbgeval.storage.text import json_text, one_line, read_small_text
-from pbgeval.storage.writing import MAKE_ROOM, write_atomically
+from pbgeval.storage.writing import write_atomically
 
 NAMES_DIGESTS = "names_digests.json"
 _DIGITS = 32
@@ -57,7 +57,7 @@ class NamesDigests:
         if self.relations is None and not any(any(of) for of in self.entities.values()):
             return
         for folder in folders:
-            write_atomically(folder / NAMES_DIGESTS, json_text(asdict(self)), advice=MAKE_ROOM)
+            write_atomically(folder / NAMES_DIGESTS, json_text(asdict(self)))
 
     @classmethod
     def read(cls, folder: Path) -> NamesDigests | None:

@@ -21,7 +21,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing
 from pbgeval.storage.hdf5 import FORMAT_VERSION, ColumnLayout, Hdf5File, open_hdf5, write_hdf5
 from pbgeval.storage.text import one_line, unreadable
-from pbgeval.storage.writing import MAKE_ROOM, Check, opened, output_faults, write_all
+from pbgeval.storage.writing import Check, opened, output_faults, write_all
 
 
 @frozen
@@ -43,7 +43,7 @@ class RowFile:
             OutputError: the file cannot be written (gone, permissions, a full disk).
         """
         runs = self._runs(rows, columns)
-        with output_faults(self.path, advice=MAKE_ROOM), opened(self.path, 0) as descriptor:
+        with output_faults(self.path), opened(self.path, 0) as descriptor:
             for name, values in columns.items():
                 layout = self.layouts[name]
                 data = np.ascontiguousarray(values, layout.dtype).reshape(-1).view(np.uint8).data
@@ -57,7 +57,7 @@ class RowFile:
         Raises:
             OutputError: it cannot be written.
         """
-        with output_faults(self.path, advice=MAKE_ROOM), opened(self.path, 0) as descriptor:
+        with output_faults(self.path), opened(self.path, 0) as descriptor:
             writing.system.sync(descriptor)
 
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.row_files import QueryFile
 from pbgeval.storage.text import cell_of, name_of
-from pbgeval.storage.writing import MAKE_ROOM, write_atomically
+from pbgeval.storage.writing import write_atomically
 
 TABLE_COLUMNS = ("row", "side", "head", "relation", "tail", "place", "candidate", "score", "known", "is_true")
 TIMED_COLUMNS = (*TABLE_COLUMNS[:5], "time", *TABLE_COLUMNS[5:])
@@ -56,7 +56,7 @@ def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary,
         StorageError: edges or names cannot be read.
     """
     path = topk.path.with_suffix(".tsv")
-    write_atomically(path, _pieces(topk, edges, vocabulary, by_time), advice=MAKE_ROOM)
+    write_atomically(path, _pieces(topk, edges, vocabulary, by_time))
     return path
 
 

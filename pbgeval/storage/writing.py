@@ -6,6 +6,7 @@ Every open, write, fsync and rename goes through `system`, which tests replace b
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -46,8 +47,6 @@ _TEMPORARY_NAME = re.compile(r"\..+\.[0-9a-f]{12}")
 _SCRATCH_NAME = re.compile(rf"[0-9a-f]{{12}}(?:{re.escape(_REMOVED)})?")  # a team's nonce
 
 
-MAKE_ROOM = "; make room or choose another output"  # advice about large files
-
 Content = str | bytes | memoryview
 Check = Callable[[], None]
 
@@ -62,6 +61,8 @@ def output_faults(path: Path, purpose: str = "write this file", advice: str = ""
     try:
         yield
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            advice = "; make room or choose another output"
         raise OutputError(f"{path}: cannot {purpose}: {error.strerror or error}{advice}") from error
 
 
@@ -80,7 +81,7 @@ def _closed(descriptor: int) -> Iterator[int]:
 
 
 @contextmanager
-def new_file(path: Path, check: Check | None = None, *, exclusive: bool = False, advice: str = "") -> Iterator[int]:
+def new_file(path: Path, check: Check | None = None, *, exclusive: bool = False) -> Iterator[int]:
     """Yield the descriptor of a file that takes its name at the end, durably; what fails leaves no file.
 
     Args:
@@ -88,13 +89,12 @@ def new_file(path: Path, check: Check | None = None, *, exclusive: bool = False,
         check: is called when all is on the disk, just before the file takes its name, and may raise: a process that
             was stopped or cut off meanwhile must not write over, or bring back, what others have taken over.
         exclusive: leave a file that exists alone, and raise FileExistsError.
-        advice: for the message of a fault.
 
     Raises:
         OutputError: the folder cannot be made or the file not written (permissions, a full disk).
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
-    with output_faults(path, advice=advice):
+    with output_faults(path):
         if check is None:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -118,24 +118,22 @@ def is_temporary(path: Path) -> bool:
     return _TEMPORARY_NAME.fullmatch(path.name) is not None
 
 
-def write_atomically(
-    path: Path, content: Content | Iterable[Content], check: Check | None = None, *, advice: str = ""
-) -> None:
+def write_atomically(path: Path, content: Content | Iterable[Content], check: Check | None = None) -> None:
     """Write a file, as `new_file` does: its content, or the parts of it. Text becomes UTF-8."""
-    with new_file(path, check, advice=advice) as descriptor:
+    with new_file(path, check) as descriptor:
         for part in [content] if isinstance(content, Content) else content:
             # Names from JSON may hold lone surrogates, which are no UTF-8.
             write_all(descriptor, part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part)
 
 
-def create_exclusively(path: Path, content: str, *, advice: str = "") -> bool:
+def create_exclusively(path: Path, content: str) -> bool:
     """Write a text file if it does not exist; return whether this process wrote it.
 
     Raises:
         OutputError: the folder cannot be made or the file not written (permissions, a full disk).
     """
     try:
-        with new_file(path, exclusive=True, advice=advice) as descriptor:
+        with new_file(path, exclusive=True) as descriptor:
             write_all(descriptor, content.encode())
     except OutputError as error:
         cause = error.__cause__

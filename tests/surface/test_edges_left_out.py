@@ -179,5 +179,5 @@ def test_a_damaged_note_is_one_line(text: str, folder: Path) -> None:
     path = folder / "graph" / "test" / LEFT_OUT
     path.write_text(text)
 
-    assert fault_of(lambda: LeftOut.read(path.parent)).startswith(f"{path}: expected the counts num_read,")
-    assert re.search("left_out.json: expected the counts", run(folder, "import-graph").fault)
+    assert re.match(rf"{path}: (cannot read|expected) ", fault_of(lambda: LeftOut.read(path.parent)))
+    assert re.search("left_out.json: (cannot read|expected) ", run(folder, "import-graph").fault)

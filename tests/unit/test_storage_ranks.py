@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_written_is_the_users_fault_in_one_line(tmp_path: 
 
     assert "ranks_1_20.h5: cannot write this file: " in fault_of(lambda: create(tmp_path), OutputError)
     for action in (lambda: file.write_side(Side.LHS, 0, columns_of(np.arange(3), Side.LHS)), file.sync):
-        assert ": No such file or directory; make room" in fault_of(action, OutputError)
+        assert ": cannot write this file: No such file or directory" in fault_of(action, OutputError)
 
 
 def test_a_file_that_has_become_shorter_or_has_gone_since_it_was_opened_is_one_line(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_full_disk_is_found_and_leaves_no_half_made_file(tmp_path: Path, monke
         lambda: file.write_side(Side.LHS, 0, columns_of(np.arange(10), Side.LHS)),
         lambda: create(tmp_path / "new"),
     ):
-        assert "ranks_1_20.h5: cannot write this file: No space left" in fault_of(act, OutputError)
+        assert "ranks_1_20.h5: cannot write this file: No space left on device; make room" in fault_of(act, OutputError)
     assert os.listdir(tmp_path / "new" / "ranks" / "2") == []
 
 
