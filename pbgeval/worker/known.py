@@ -208,36 +208,26 @@ def slots_at(context: WorkerContext, side: Side, bucket: Bucket) -> list[int]:
 
 
 MAX_KEYS_TOGETHER = 1 << 22  # of edges that are read together: 64 MB
-SMALL_TABLE, SMALL_TABLES_HELD = 1 << 12, 1 << 8  # keys of a table, and how many of them stay: at most 16 MB
 SlotGroup: TypeAlias = tuple[int, ...]  # slots that the same buckets touch
 
 
 @define(eq=False)
 class KeyFrequencies:
-    """The tables of all groups of slots of known entities: small ones and those of the bucket in hand are in memory."""
+    """The tables of all groups of slots of known entities: in memory are those of the bucket in hand."""
 
     context: WorkerContext
     group_of: Mapping[tuple[Side, int], SlotGroup]  # by hidden side and slot
-    _held: dict[tuple[Side, tuple[SlotGroup, ...]], CodeCounts] = field(factory=dict)  # the one used last at the end
+    _held: dict[Side, tuple[list[SlotGroup], CodeCounts]] = field(factory=dict)
 
     def look_up(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return how many evaluated edges have the key of each of a bucket's queries, int64."""
         groups = sorted({self.group_of[hidden, slot] for slot in slots_at(self.context, hidden.other, bucket)})
-        place = hidden, tuple(groups)
-        if place not in self._held:
-            self._drop(hidden)  # before the next ones come
+        if hidden not in self._held or self._held[hidden][0] != groups:
+            self._held.pop(hidden, None)  # before the next ones come
             of_groups = (self.context.scratch.read(_name(hidden, group), np.int64).reshape(2, -1) for group in groups)
             tables = (CodeCounts(codes, counts[:, None]) for codes, counts in of_groups)
-            self._held[place] = CodeCounts.sum(list(tables))
-        table = self._held[place] = self._held.pop(place)
-        return key_frequency(table, hidden, edges, self.context.numberer.numbering.num_entities)
-
-    def _drop(self, hidden: Side) -> None:
-        """Drop the tables of a side, except for small ones that were used lately."""
-        small = [place for place, table in self._held.items() if table.keys.size <= SMALL_TABLE]
-        kept = {*small[-SMALL_TABLES_HELD:]}
-        for place in [of for of in self._held if of[0] is hidden and of not in kept]:
-            del self._held[place]
+            self._held[hidden] = groups, CodeCounts.sum(list(tables))
+        return key_frequency(self._held[hidden][1], hidden, edges, self.context.numberer.numbering.num_entities)
 
 
 def count_keys(context: WorkerContext) -> KeyFrequencies:

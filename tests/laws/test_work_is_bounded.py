@@ -12,10 +12,8 @@ from torch.utils._pytree import tree_leaves
 
 from pbgeval import evaluate, load_config
 from pbgeval.inputs import partitions
-from pbgeval.notation import Side
 from pbgeval.scoring import block_sizes, distances
 from pbgeval.scoring.blas import find_sgemm
-from pbgeval.worker import known
 from tests.kit.case import TinyCase
 from tests.kit.commands import unit_log
 
@@ -59,28 +57,6 @@ def test_no_tensor_has_a_cell_for_each_query_and_candidate(
         evaluate(config, output=tmp_path / "again", workers=1, device="cpu")
 
     assert largest.numbers <= 3 * MOST_NUMBERS < NUM_ENTITIES**2 // 4
-
-
-@pytest.mark.parametrize(("small_table", "most_held"), [(0, 1), (1 << 12, 5)])
-def test_a_side_holds_one_large_table_of_key_frequencies_and_all_small_ones(
-    small_table: int, most_held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    TinyCase.write(tmp_path, partition_sizes=(12, 13, 14, 15, 16), dynamic=True)
-    monkeypatch.setattr(known, "SMALL_TABLE", small_table)
-    held: list[int] = []
-    look_up = known.KeyFrequencies.look_up
-
-    def noted(tables: known.KeyFrequencies, hidden: Side, *others: Any) -> Any:
-        found = look_up(tables, hidden, *others)
-        held.append(sum(side is hidden for side, _ in tables._held))
-        return found
-
-    monkeypatch.setattr(known.KeyFrequencies, "look_up", noted)
-
-    evaluate(load_config(tmp_path / "eval.py"), output=tmp_path / "output", workers=1, device="cpu")
-
-    assert len(held) == 2 * 5 * 5
-    assert max(held) == most_held
 
 
 def test_a_product_of_a_compiled_loop_takes_one_thread_and_gives_the_others_back() -> None:
