@@ -6,7 +6,6 @@ Heavy imports happen inside commands, so that `--help` answers at once.
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import sys
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pbgeval.cluster.surroundings import PROCESS_ADVICE, is_lack_of_processes
+from pbgeval.cluster.surroundings import exhausted_limit
 from pbgeval.command_line.comparing import compare
 from pbgeval.command_line.examples import demo, template
 from pbgeval.command_line.imports import import_graph, import_model
@@ -322,13 +321,10 @@ def main() -> None:
         if _is_of_torch(error):
             lines = str(error).strip().splitlines() or [type(error).__name__]
             sys.exit(_fail([f"torch cannot be loaded: {lines[-1]}; reinstall torch"]))
-        if is_lack_of_processes(error):
-            sys.exit(_fail([f"cannot start a thread or process; {PROCESS_ADVICE}"], INCOMPLETE_STATUS))
-        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        limit = exhausted_limit(error)
+        if limit is None:
             raise
-        status = _fail(
-            [f"{error.strerror}: raise the limit (ulimit -n), and run the same command again"], INCOMPLETE_STATUS
-        )
+        status = _fail([limit], INCOMPLETE_STATUS)
     except typer.TyperException as error:
         status = _fail([usage_line(error)])
     except (KeyboardInterrupt, typer.Abort):

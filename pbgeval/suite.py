@@ -180,9 +180,9 @@ class Suite:
             faults.append(f"{path}: metrics: expected a list of names, such as [mrr, hits@10]")
             metrics = []
         with faults.noted():
-            faults += (f"{path}: metrics: {fault}" for fault in wrong_names(metrics, typed_config(settings)))
+            config = typed_config(settings)
+            faults += (f"{path}: metrics: {fault}" for fault in wrong_names(metrics, config))
         faults.raise_any(ConfigError)
-        config = typed_config(settings)
         edges = [file for files in graphs.values() for paths in files.values() for file in paths]
         forms = EdgeForms.parse(
             config.edge_columns.split(";") if config.edge_columns else [],

@@ -7,7 +7,6 @@ processes that import pbgeval alone. multiprocessing's spawn would run the calle
 
 from __future__ import annotations
 
-import errno
 import io
 import multiprocessing
 import os
@@ -34,7 +33,7 @@ from attrs import frozen
 from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_torch
 from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
 from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
-from pbgeval.cluster.surroundings import PROCESS_ADVICE, check_room, is_lack_of_processes, standard_files
+from pbgeval.cluster.surroundings import check_room, exhausted_limit, standard_files
 from pbgeval.errors import FEWER_WORKERS, EvalError, IncompleteError, LaunchError, workers_option
 
 MAX_LOCAL_WORKERS = 1024
@@ -398,12 +397,9 @@ def _answer(function: Function, arguments: tuple[Any, ...], worker: str) -> tupl
 
         if is_lost_connection(error):
             return "lost", None
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            return "raised", IncompleteError(
-                f"{worker}: {error.strerror}; raise the limit (ulimit -n), and run it again"
-            )
-        if is_lack_of_processes(error):
-            return "raised", IncompleteError(f"{worker}: cannot start a thread or process; {PROCESS_ADVICE}")
+        limit = exhausted_limit(error)
+        if limit is not None:
+            return "raised", IncompleteError(f"{worker}: {limit}")
         return "raised", RuntimeError(f"{worker} failed:\n{traceback.format_exc()}")
 
 

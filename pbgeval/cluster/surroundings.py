@@ -153,10 +153,14 @@ def standard_files() -> Iterator[None]:
             os.close(number)
 
 
-def is_lack_of_processes(error: BaseException) -> bool:
-    """Tell whether the system has refused to start a process or a thread."""
+def exhausted_limit(error: BaseException) -> str | None:
+    """Return what an error says of too many files, processes or threads, and what to do; None: it is another error."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{error.strerror}: raise the limit (ulimit -n), and run the same command again"
     # A write to a pipe that is full and does not block has the same number, and says how much was written.
     is_write = hasattr(error, "characters_written")
     is_fork = isinstance(error, OSError) and error.errno == errno.EAGAIN and not is_write
     said = ("can't start new thread", os.strerror(errno.EAGAIN))  # by Python, and by threads of torch in C++
-    return is_fork or (isinstance(error, RuntimeError) and any(text in str(error) for text in said))
+    if is_fork or (isinstance(error, RuntimeError) and any(text in str(error) for text in said)):
+        return f"cannot start a thread or process; {PROCESS_ADVICE}"
+    return None

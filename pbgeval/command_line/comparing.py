@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pbgeval.command_line.options import RankTypeName, local_path, options_in_place_of, refuse_given
+from pbgeval.command_line.options import RankTypeName, local_path, options_in_place_of, refuse_beside_queries
 from pbgeval.command_line.printing import show, warn
 from pbgeval.errors import ConfigError
 from pbgeval.storage.text import printable
@@ -102,7 +102,7 @@ def compare(
     form = format_ or FORMAT_OF_SUFFIX.get("" if output is None else output.suffix.lower(), "text")
     if queries:
         given = {"--edges": edges is not None, "--metric": metric is not None, "--clusters": clusters != "key"}
-        refuse_given(given, "--queries")
+        refuse_beside_queries(given)
     with options_in_place_of(_OPTIONS):
         found = _moved(runs, options) if queries else _compared(runs, options, each_with_each=form == "svg")
     for warning in found.warnings:

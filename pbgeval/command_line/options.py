@@ -95,15 +95,15 @@ def refuse_misplaced(ctx: typer.Context) -> None:
             )
 
 
-def refuse_given(is_given: Mapping[str, bool], beside: str) -> None:
-    """Refuse options that have no effect beside another one.
+def refuse_beside_queries(is_given: Mapping[str, bool]) -> None:
+    """Refuse options that have no effect where pages of queries are written.
 
     Raises:
         ConfigError: names the first one.
     """
     for option, given in is_given.items():
         if given:
-            raise ConfigError(f"{option} has no effect with {beside}; remove one of the two")
+            raise ConfigError(f"{option} has no effect with --queries; remove one of the two")
 
 
 def usage_line(error: typer.TyperException) -> str:

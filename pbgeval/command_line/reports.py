@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pbgeval.command_line.options import LocalFolder, refuse_given
+from pbgeval.command_line.options import LocalFolder, refuse_beside_queries
 from pbgeval.command_line.printing import show, warn
 from pbgeval.errors import OutputError
 from pbgeval.storage.text import did_you_mean, printable
@@ -96,7 +96,7 @@ def report(
 
     if queries:
         given = {"--format": form != "html", "--metric": metric != "mrr", "--monitor": monitor is not None}
-        refuse_given(given, "--queries")
+        refuse_beside_queries(given)
         print(printable(_write_queries(folder, output or folder)))
         return
     source = read_source(folder, monitor, metric, warn)

@@ -2,8 +2,7 @@
 
 A key that is set and has no effect is refused if a user would believe that it shaped the figures. It is only warned of
 if no figure would be other than believed, or if PyTorch-BigGraph's training reads the key, because its config files
-are shared with training: such a file's keys are named with those that only training uses, if it has any. `NEEDS` and
-`ALWAYS` hold every key.
+are shared with training: such a file's keys are named with those that only training uses, if it has any.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from enum import Enum
 from attrs import frozen
 
 from pbgeval.config.faults import Fault
-from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema, default_of, keys_of
+from pbgeval.config.schema import EvalConfig, RelationSchema, default_of, keys_of
 from pbgeval.errors import TRAIN_PATHS
 from pbgeval.notation import grouped
 from pbgeval.storage.text import is_url, listed, names_file_of_edges
@@ -181,21 +180,6 @@ NEEDS: tuple[Need, ...] = (
         "where candidates is set",
         _OF_TRAINING,
     ),
-)
-
-# Keys that have an effect by themselves. Values of theirs that do not go together are refused elsewhere.
-ALWAYS = frozenset(
-    {
-        *("unknown", "entities", "relations", "entity_path", "edge_paths", "dynamic_relations", "checkpoint_path"),
-        *("max_norm", "global_emb", "comparator", "bias", "model"),
-        *("candidates", "disable_lhs_negs", "disable_rhs_negs", "relation_prediction", "seed", "rank_type", "hits_at"),
-        *("compute_loss", "pbg_semantics", "workers", "filter_paths", "train_paths"),
-        *("restrict_entities", "restrict_relations", "candidate_path", "precision", "sample_edges", "target_error"),
-        *("max_memory", "metrics", "preset", "breakdowns", "topk_metrics", "save_ranks", "save_topk"),
-        "sinks",
-        *(f"entities.{key}" for key in keys_of(EntitySchema)),
-        *(f"relations.{key}" for key in ("name", "lhs", "rhs", "operator")),
-    }
 )
 
 

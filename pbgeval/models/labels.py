@@ -125,18 +125,14 @@ def check_distinct(path: Path) -> None:
         line_of[label] = number
 
 
-_MAX_BEYOND = 1_000_000  # labels too many that are counted
-
-
 def _by_id(path: Path, num_labels: int | None, *, are_distinct: bool) -> list[str]:
     labels: dict[int, str] = {}
     met: set[str] = set()
-    beyond: list[int] = []  # ids that there should not be; a small file may have very many
+    num_beyond, beyond = 0, None  # the first id that there should not be
     for number, index, label in _entries(path):
         if num_labels is not None and index >= num_labels:
-            beyond.append(index)
-            if len(beyond) > _MAX_BEYOND:
-                break
+            num_beyond += 1
+            beyond = index if beyond is None else beyond
             continue
         if index in labels:
             raise StorageError(
@@ -150,14 +146,12 @@ def _by_id(path: Path, num_labels: int | None, *, are_distinct: bool) -> list[st
     met.clear()
     expected = len(labels) if num_labels is None else num_labels
     missing = next((index for index in range(expected) if index not in labels), None)
-    beyond += [index for index in labels if index >= expected]
-    num_found = len(labels) if num_labels is None else len(labels) + len(beyond)
-    counted = "more than " if len(beyond) > _MAX_BEYOND else ""
-    counted += f"{plural(num_found, 'label')} for {plural(expected, 'id')}"
+    beyond = next((index for index in labels if index >= expected), beyond)
+    counted = f"{plural(len(labels) + num_beyond, 'label')} for {plural(expected, 'id')}"
     counted += "" if missing is None else f", and none for id {missing}"
-    if beyond:
+    if beyond is not None:
         raise StorageError(
-            f"{path}:{_line_of(path, beyond[0])}: expected ids from 0 to {expected - 1}, found {beyond[0]}; there are "
+            f"{path}:{_line_of(path, beyond)}: expected ids from 0 to {expected - 1}, found {beyond}; there are "
             f"{counted}"
         )
     if missing is not None:

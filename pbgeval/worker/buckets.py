@@ -240,10 +240,6 @@ class ClaimedUnits:
                 if context.team.add("faults", 0):
                     return  # there will be no result
 
-    def read_edges(self, unit: WorkUnit) -> UnitEdges:
-        """Read the edges of a unit, number their entities, and look up what competes with them."""
-        return self.results.read(unit)
-
     def load_partitions(self, unit: WorkUnit) -> Tables:
         """Return the partitions that a unit needs; those of earlier units may be dropped."""
         with self.context.time_use.spent_on(LOADING):

@@ -125,7 +125,7 @@ def _rank_units(context: WorkerContext, units: ClaimedUnits) -> None:
     passes = UnitPasses[tuple[WorkUnit, UnitEdges]](context.settings, units.relations)
 
     def rank(unit: WorkUnit) -> None:  # what it holds is dropped before the next unit's edges are read
-        edges = units.read_edges(unit)
+        edges = units.results.read(unit)
         part = UnitOfEdges(edges.block, edges.origin, units.load_partitions(unit), edges.competition)
         for ranked, found in passes.rank((unit, edges), part):
             units.add(*ranked, found)

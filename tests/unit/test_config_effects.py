@@ -13,8 +13,9 @@ import pytest
 from attrs import evolve
 
 from pbgeval import EvalConfig, Report, edge_scorer, evaluate, evaluate_triples, load_config
-from pbgeval.config.effects import ALWAYS, NEEDS, Answer, Need, warnings_without_effect
+from pbgeval.config.effects import NEEDS, Answer, Need, warnings_without_effect
 from pbgeval.config.explain import explained_keys
+from pbgeval.config.schema import EntitySchema, keys_of
 from pbgeval.notation import Bucket
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command
@@ -58,6 +59,22 @@ CASES: list[tuple[str, str, Any, dict[str, Any]]] = [
 def need_of(key: str, reason: str) -> Need:
     (need,) = [need for need in NEEDS if need.key == key and reason in need.reason]
     return need
+
+
+# Keys that have an effect by themselves. Values of theirs that do not go together are refused elsewhere.
+ALWAYS = frozenset(
+    {
+        *("unknown", "entities", "relations", "entity_path", "edge_paths", "dynamic_relations", "checkpoint_path"),
+        *("max_norm", "global_emb", "comparator", "bias", "model"),
+        *("candidates", "disable_lhs_negs", "disable_rhs_negs", "relation_prediction", "seed", "rank_type", "hits_at"),
+        *("compute_loss", "pbg_semantics", "workers", "filter_paths", "train_paths"),
+        *("restrict_entities", "restrict_relations", "candidate_path", "precision", "sample_edges", "target_error"),
+        *("max_memory", "metrics", "preset", "breakdowns", "topk_metrics", "save_ranks", "save_topk"),
+        "sinks",
+        *(f"entities.{key}" for key in keys_of(EntitySchema)),
+        *(f"relations.{key}" for key in ("name", "lhs", "rhs", "operator")),
+    }
+)
 
 
 def test_every_key_is_in_the_table_or_has_an_effect_by_itself() -> None:
