@@ -317,7 +317,7 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for module, kernels in of_modules.items():
         started_by_name = {kernel.__name__: _OfGrid(partial(started, kernel)) for kernel in kernels}
         monkeypatch.setattr(module, "_kernels", lambda found=started_by_name: SimpleNamespace(**found))
-        monkeypatch.setattr(module, "current", lambda device: nullcontext())
+    monkeypatch.setattr(device_scores, "_current", lambda device: nullcontext())
     monkeypatch.setattr(device_exact, "_devices_without_screen", cache(set))
     monkeypatch.setattr(home, "_doubted", cache(set))
     return launches

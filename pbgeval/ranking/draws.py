@@ -63,16 +63,15 @@ def words_by_kernel(key: int, address: int, count: int, device: torch.device) ->
     counter, skipped = divmod(address, WORDS_PER_COUNTER)
     num_counters = -(-(skipped + count) // WORDS_PER_COUNTER)
     words = torch.empty(num_counters * WORDS_PER_COUNTER, dtype=torch.int64, device=device)
-    if num_counters:
-        with device_scores.current(device):
-            draw_kernels.write_words[(-(-num_counters // COUNTERS_PER_PROGRAM),)](
-                words,
-                *halves(key, 4),
-                *halves(counter + 1, 2),
-                num_counters,
-                COUNTERS=COUNTERS_PER_PROGRAM,
-                num_warps=4,
-            )
+    device_scores.launch(
+        draw_kernels.write_words,
+        -(-num_counters // COUNTERS_PER_PROGRAM),
+        words,
+        *halves(key, 4),
+        *halves(counter + 1, 2),
+        num_counters,
+        COUNTERS=COUNTERS_PER_PROGRAM,
+    )
     return words[skipped : skipped + count]
 
 
@@ -81,11 +80,15 @@ def scaled_by_kernel(words: Tensor, size: int) -> Tensor:
     from pbgeval.scoring import draw_kernels
 
     number = torch.empty(words.shape, dtype=torch.int64, device=words.device)
-    if number.numel():
-        with device_scores.current(words.device):
-            draw_kernels.scale_words[(-(-number.numel() // WORDS_PER_PROGRAM),)](
-                words.contiguous(), number, number.numel(), *halves(size, 2), WORDS=WORDS_PER_PROGRAM, num_warps=4
-            )
+    device_scores.launch(
+        draw_kernels.scale_words,
+        -(-number.numel() // WORDS_PER_PROGRAM),
+        words.contiguous(),
+        number,
+        number.numel(),
+        *halves(size, 2),
+        WORDS=WORDS_PER_PROGRAM,
+    )
     return number
 
 

@@ -27,19 +27,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pbgeval.scoring.kernels import kernel
+
 ALIGNMENT = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
 NOWHERE = tl.constexpr(-1)  # of a true entity that is none of the candidates
 
-# Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
-SIZES = ["num_rows", "num_columns", "num_steps", "num_aligned", "num_terms"]
-# Nor compiled again for rows and pairs that begin somewhere else: single numbers are read of each.
-OF_COMPARED = ["row_ptr", "true_ptr", "kernel_ptr", "hash_ptr", "at_ptr", "column_ptr"]
-OF_PAIRS = ["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "score_ptr"]
 
-
-@triton.jit(do_not_specialize=SIZES)
+@kernel()
 def score_tiles(
     query_ptr,
     candidate_ptr,
@@ -79,7 +75,7 @@ def score_tiles(
     tl.store(score_ptr + at_MN, score_MN, mask=(row_M < num_rows)[:, None] & (column_N < num_columns)[None, :])
 
 
-@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=["better_ptr", "tied_ptr"])
+@kernel("better_ptr", "tied_ptr")
 def count_tiles(
     query_ptr,
     row_ptr,
@@ -196,7 +192,7 @@ def _modulus(real, imag):
     return tl.sqrt_rn(square) if square.dtype == tl.float32 else tl.sqrt(square)
 
 
-@triton.jit(do_not_specialize=["num_pairs", "dimension", "num_steps"], do_not_specialize_on_alignment=OF_PAIRS)
+@kernel("query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "score_ptr")
 def score_pairs(
     query_ptr,
     row_ptr,
@@ -219,7 +215,7 @@ def score_pairs(
     tl.store(score_ptr + at_P, score_P, mask=is_pair_P)
 
 
-@triton.jit(do_not_specialize=["num_pairs", "dimension", "num_steps"], do_not_specialize_on_alignment=OF_COMPARED)
+@kernel("row_ptr", "true_ptr", "kernel_ptr", "hash_ptr", "at_ptr", "column_ptr")
 def compare_pairs(
     query_ptr,
     row_ptr,

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from pbgeval.scoring.device_lists import Marks
 from pbgeval.scoring.device_pairs import Described
-from pbgeval.scoring.device_scores import current
+from pbgeval.scoring.device_scores import launch
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.home import holds
 from pbgeval.scoring.true_scores import described
@@ -142,23 +142,24 @@ class ExactRows:
         num_stored = num_rows + (0 if self.of_queries else -num_rows % SCREEN_COLUMNS)
         half_ND = torch.empty((num_stored, 2 * width), dtype=torch.float16, device=device)
         scale, length_3N = (torch.empty(of, dtype=torch.float64, device=device) for of in ((1,), (3, num_rows)))
-        with current(device):
-            _kernels().round_rows[(-(-num_stored // ROUNDED_ROWS),)](
-                rows_ND,
-                self.largest_norm_B,
-                self.norm_BN,
-                half_ND,
-                scale,
-                length_3N,
-                num_rows,
-                num_stored,
-                rows_ND.stride(0),
-                num_columns,
-                width,
-                SLACK=SLACK,
-                ROWS=ROUNDED_ROWS,
-                COLUMNS=ROUNDED_COLUMNS,
-            )
+        launch(
+            _kernels().round_rows,
+            -(-num_stored // ROUNDED_ROWS),
+            rows_ND,
+            self.largest_norm_B,
+            self.norm_BN,
+            half_ND,
+            scale,
+            length_3N,
+            num_rows,
+            num_stored,
+            rows_ND.stride(0),
+            num_columns,
+            width,
+            SLACK=SLACK,
+            ROWS=ROUNDED_ROWS,
+            COLUMNS=ROUNDED_COLUMNS,
+        )
         return HalfRows(half_ND, scale, length_3N)
 
 
@@ -240,28 +241,29 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
     square_Q, square_B = norm_Q, norm_B  # not read
     if queries.square_BN is not None and candidates.square_BN is not None:
         square_Q, square_B = queries.square_BN.flatten(), candidates.largest_square_B
-    with current(device):
-        _kernels().write_limits[(-(-num_queries // LIMITED_ROWS),)](
-            target.score_Q.contiguous(),
-            target.error_Q.contiguous(),
-            norm_Q,
-            square_Q,
-            norm_B,
-            square_B,
-            target.own_Q,
-            count_NQ if target.marks is None else target.marks.number_4Q,  # not read where there are no marks
-            found,
-            count_NQ,
-            num_queries,
-            queries.rows_BND.shape[1],
-            candidates.rows_BND.shape[1],
-            queries.rows_BND.shape[-1] + 8,
-            count_NQ.shape[0] // 3,
-            int(target.marks is not None),
-            IS_DISTANCE=is_distance,
-            SLACK=SLACK,
-            ROWS=LIMITED_ROWS,
-        )
+    launch(
+        _kernels().write_limits,
+        -(-num_queries // LIMITED_ROWS),
+        target.score_Q.contiguous(),
+        target.error_Q.contiguous(),
+        norm_Q,
+        square_Q,
+        norm_B,
+        square_B,
+        target.own_Q,
+        count_NQ if target.marks is None else target.marks.number_4Q,  # not read where there are no marks
+        found,
+        count_NQ,
+        num_queries,
+        queries.rows_BND.shape[1],
+        candidates.rows_BND.shape[1],
+        queries.rows_BND.shape[-1] + 8,
+        count_NQ.shape[0] // 3,
+        int(target.marks is not None),
+        IS_DISTANCE=is_distance,
+        SLACK=SLACK,
+        ROWS=LIMITED_ROWS,
+    )
     return Limits(found)
 
 
@@ -334,22 +336,23 @@ class Screen:
         row_tiles, column_tiles = -(-num_queries // SCREEN_ROWS), -(-num_columns // SCREEN_COLUMNS)
         per_program = min(max(row_tiles * column_tiles // MIN_PROGRAMS, 1), MAX_TILES_PER_PROGRAM)
         options = screen_options(width, num_parts, stays=stays, has_constant=self.constant_C is not None)
-        with current(self.true_Q.device):
-            _kernels().screen_tiles[(row_tiles * -(-column_tiles // per_program),)](
-                x.rows_ND,
-                y.rows_ND,
-                self.true_Q if self.constant_C is None else self.constant_C,  # not read where there is none
-                self.true_Q,
-                self.error_2Q[num_parts - 1],
-                *found,
-                probe[0],
-                num_queries,
-                num_columns,
-                per_program,
-                width // options["TILE_DEPTH"],
-                probe[1],
-                **options,
-            )
+        launch(
+            _kernels().screen_tiles,
+            row_tiles * -(-column_tiles // per_program),
+            x.rows_ND,
+            y.rows_ND,
+            self.true_Q if self.constant_C is None else self.constant_C,  # not read where there is none
+            self.true_Q,
+            self.error_2Q[num_parts - 1],
+            *found,
+            probe[0],
+            num_queries,
+            num_columns,
+            per_program,
+            width // options["TILE_DEPTH"],
+            probe[1],
+            **options,
+        )
 
 
 def _screened(queries: ExactRows, candidates: ExactRows, limits: Limits, better_Q: Tensor, none: Tensor) -> Tensor:
@@ -403,28 +406,29 @@ def screen_of(queries: ExactRows, candidates: ExactRows, limits: Limits) -> Scre
         largest_square_B, constant_BN = candidates.largest_square_B, candidates.constant_BN
         constant_C = true_Q.new_empty(len(y.rows_ND))
     num_stored = 0 if constant_C is None else constant_C.numel()
-    with current(device):
-        _kernels().write_screen_limits[(-(-max(num_queries, num_stored) // LIMITED_ROWS),)](
-            limits.limit_4Q,
-            x.length_3N,
-            y.largest_3,
-            largest_square_B,
-            constant_BN,
-            x.scale,
-            y.scale,
-            true_Q,
-            error_2Q,
-            true_Q if constant_C is None else constant_C,
-            num_queries,
-            candidates.rows_BND.shape[1],
-            num_stored,
-            x.width,
-            HAS_CONSTANT=constant_C is not None,
-            MAX_SCREENED=MAX_SCREENED,
-            UNIT=UNIT_OF_SCREEN,
-            SLACK=SLACK,
-            ROWS=LIMITED_ROWS,
-        )
+    launch(
+        _kernels().write_screen_limits,
+        -(-max(num_queries, num_stored) // LIMITED_ROWS),
+        limits.limit_4Q,
+        x.length_3N,
+        y.largest_3,
+        largest_square_B,
+        constant_BN,
+        x.scale,
+        y.scale,
+        true_Q,
+        error_2Q,
+        true_Q if constant_C is None else constant_C,
+        num_queries,
+        candidates.rows_BND.shape[1],
+        num_stored,
+        x.width,
+        HAS_CONSTANT=constant_C is not None,
+        MAX_SCREENED=MAX_SCREENED,
+        UNIT=UNIT_OF_SCREEN,
+        SLACK=SLACK,
+        ROWS=LIMITED_ROWS,
+    )
     return Screen(x, y, constant_C, true_Q, error_2Q)
 
 
@@ -438,32 +442,33 @@ def _decide(
     marks, num_groups = target.marks, 0 if target.marks is None else target.marks.num_groups
     query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % ALIGNMENT)).contiguous()
     constant_BN = candidates.constant_BN
-    with current(query_QD.device):
-        _kernels().decide_tiles[(tiles.most,)](
-            query_QD,
-            candidates.transposed_DC,
-            limits.high_Q if constant_BN is None else constant_BN,  # not read where there is none
-            limits.high_Q,
-            limits.low_Q,
-            target.hash_Q.contiguous(),
-            target.own_Q,
-            candidates.hash_BN,
-            target.own_Q if marks is None else marks.mark_QC,  # either is not read where there are, or are no marks
-            found.count_NQ,
-            *found.open,
-            found.num_open,
-            tiles.row_P,
-            tiles.row_P if tiles.tile_N4 is None else tiles.tile_N4,
-            tiles.number,
-            found.open[0].numel(),
-            queries.rows_BND.shape[1],
-            candidates.rows_BND.shape[1],
-            padded(candidates.rows_BND.shape[1]),
-            query_QD.shape[1] // ALIGNMENT,
-            candidates.transposed_DC.shape[1] // ALIGNMENT,
-            len(query_QD),
-            **tile_options(has_constant=constant_BN is not None, num_groups=num_groups, every=tiles.tile_N4 is None),
-        )
+    launch(
+        _kernels().decide_tiles,
+        tiles.most,
+        query_QD,
+        candidates.transposed_DC,
+        limits.high_Q if constant_BN is None else constant_BN,  # not read where there is none
+        limits.high_Q,
+        limits.low_Q,
+        target.hash_Q.contiguous(),
+        target.own_Q,
+        candidates.hash_BN,
+        target.own_Q if marks is None else marks.mark_QC,  # either is not read where there are, or are no marks
+        found.count_NQ,
+        *found.open,
+        found.num_open,
+        tiles.row_P,
+        tiles.row_P if tiles.tile_N4 is None else tiles.tile_N4,
+        tiles.number,
+        found.open[0].numel(),
+        queries.rows_BND.shape[1],
+        candidates.rows_BND.shape[1],
+        padded(candidates.rows_BND.shape[1]),
+        query_QD.shape[1] // ALIGNMENT,
+        candidates.transposed_DC.shape[1] // ALIGNMENT,
+        len(query_QD),
+        **tile_options(has_constant=constant_BN is not None, num_groups=num_groups, every=tiles.tile_N4 is None),
+    )
 
 
 def tile_options(*, has_constant: bool, num_groups: int, every: bool) -> dict[str, int | bool]:
@@ -486,19 +491,20 @@ def _tiles_of_marks(mark_GQ: Tensor, num_columns: int, numbers: Tensor) -> Decid
     most = min(2 * num_queries + int(mark_GQ.numel() * MAX_LISTED_SHARE), mark_GQ.numel())
     row_P = torch.empty(most, dtype=torch.int32, device=device)
     tile_N4 = torch.empty((most // DECIDED_ROWS + num_segments, 4), dtype=torch.int32, device=device)
-    with current(device):
-        _kernels().list_marked[(num_segments,)](
-            mark_GQ,
-            row_P,
-            tile_N4,
-            numbers,
-            num_queries,
-            num_columns,
-            most,
-            SEGMENT=SEGMENT,
-            TILE_ROWS=DECIDED_ROWS,
-            QUERIES=LISTED_QUERIES,
-        )
+    launch(
+        _kernels().list_marked,
+        num_segments,
+        mark_GQ,
+        row_P,
+        tile_N4,
+        numbers,
+        num_queries,
+        num_columns,
+        most,
+        SEGMENT=SEGMENT,
+        TILE_ROWS=DECIDED_ROWS,
+        QUERIES=LISTED_QUERIES,
+    )
     return DecidedTiles(row_P, tile_N4, len(tile_N4), numbers)
 
 

@@ -15,10 +15,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.scoring.device_scores import current
+from pbgeval.scoring.device_scores import launch
 
 ROWS, COLUMNS = 16, 32  # of a program, of either kernel
-WARPS = 4
 CELLS = 256  # of a program that adds cells
 ORDERED = 1024  # columns of a program
 PLACES = 32  # of lists that are compared at a time
@@ -102,26 +101,25 @@ def marks(
     nothing = mark_QC if outside_QC is None else outside_QC.view(torch.int8)
     known, in_time = ((*filters, *[None] * 2)[at] for at in range(2))
     true_Q = true_BQ.flatten()
-    if num_rows:
-        with current(entity_BC.device):
-            _kernels().mark_cells[(-(-num_rows // ROWS),)](
-                entity_BC.contiguous(),
-                true_Q,
-                nothing,
-                *_arguments(known, true_Q),
-                *_arguments(in_time, true_Q),
-                mark_QC,
-                number_4Q,
-                num_rows,
-                num_queries,
-                num_columns,
-                int(begins_with_own),
-                int(skips_copies),
-                int(outside_QC is not None),
-                ROWS=ROWS,
-                COLUMNS=COLUMNS,
-                num_warps=WARPS,
-            )
+    launch(
+        _kernels().mark_cells,
+        -(-num_rows // ROWS),
+        entity_BC.contiguous(),
+        true_Q,
+        nothing,
+        *_arguments(known, true_Q),
+        *_arguments(in_time, true_Q),
+        mark_QC,
+        number_4Q,
+        num_rows,
+        num_queries,
+        num_columns,
+        int(begins_with_own),
+        int(skips_copies),
+        int(outside_QC is not None),
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+    )
     return Marks(mark_QC, number_4Q, len(filters))
 
 
@@ -156,26 +154,25 @@ def count(
     true_Q = scores_QC.new_empty(num_rows)
     overflow = torch.zeros(1, dtype=torch.int32, device=scores_QC.device)
     high_Q, low_Q = (scores_QC, scores_QC) if limits is None else (of.contiguous() for of in limits)
-    if num_rows:
-        with current(scores_QC.device):
-            _kernels().count_stored[(-(-num_rows // ROWS),)](
-                scores_QC,
-                marks.mark_QC,
-                high_Q,
-                low_Q,
-                marks.number_4Q,
-                count_NQ,
-                true_Q,
-                overflow,
-                num_rows,
-                queries_per_list,
-                num_columns,
-                marks.num_groups,
-                int(limits is None),
-                ROWS=ROWS,
-                COLUMNS=COLUMNS,
-                num_warps=WARPS,
-            )
+    launch(
+        _kernels().count_stored,
+        -(-num_rows // ROWS),
+        scores_QC,
+        marks.mark_QC,
+        high_Q,
+        low_Q,
+        marks.number_4Q,
+        count_NQ,
+        true_Q,
+        overflow,
+        num_rows,
+        queries_per_list,
+        num_columns,
+        marks.num_groups,
+        int(limits is None),
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+    )
     return CountedScores(count_NQ, true_Q if limits is None else limits[0], overflow)
 
 
@@ -205,22 +202,22 @@ def draw(words_QD: Tensor, marks: Marks, rate: float, true_rate: float) -> Drawn
     is_kept_Q = torch.empty(num_queries if num_cells else 0, dtype=torch.int8, device=device)
     if not num_cells:  # nothing is compared
         return DrawnCells(query_P, column_P, mark_P, torch.zeros(num_queries, dtype=torch.bool, device=device))
-    with current(device):
-        _kernels().draw_cells[(-(-num_cells // CELLS),)](
-            words_QD.contiguous(),
-            marks.mark_QC,
-            query_P,
-            column_P,
-            mark_P,
-            is_kept_Q,
-            num_cells,
-            num_words - 2,
-            marks.mark_QC.shape[1],
-            *halves(_bits(rate), 2),
-            *halves(_bits(true_rate * 2.0**53), 2),
-            CELLS=CELLS,
-            num_warps=WARPS,
-        )
+    launch(
+        _kernels().draw_cells,
+        -(-num_cells // CELLS),
+        words_QD.contiguous(),
+        marks.mark_QC,
+        query_P,
+        column_P,
+        mark_P,
+        is_kept_Q,
+        num_cells,
+        num_words - 2,
+        marks.mark_QC.shape[1],
+        *halves(_bits(rate), 2),
+        *halves(_bits(true_rate * 2.0**53), 2),
+        CELLS=CELLS,
+    )
     return DrawnCells(query_P, column_P, mark_P, is_kept_Q.view(torch.bool))
 
 
@@ -245,20 +242,20 @@ class KnownOfQueries:
     def cells(self, start: int, number: int) -> tuple[Tensor, Tensor]:
         """Return (query, column) of so many answers of all queries' from a place."""
         query_P, column_P = (torch.empty(number, dtype=torch.int64, device=self.end_n.device) for _ in range(2))
-        with current(self.end_n.device):
-            _kernels().expand_known[(-(-number // CELLS),)](
-                self.first_n,
-                self.end_n,
-                self.column_P,
-                query_P,
-                column_P,
-                self.end_n.numel(),
-                self.num_queries,
-                start,
-                number,
-                CELLS=CELLS,
-                num_warps=WARPS,
-            )
+        launch(
+            _kernels().expand_known,
+            -(-number // CELLS),
+            self.first_n,
+            self.end_n,
+            self.column_P,
+            query_P,
+            column_P,
+            self.end_n.numel(),
+            self.num_queries,
+            start,
+            number,
+            CELLS=CELLS,
+        )
         return query_P, column_P
 
 
@@ -293,27 +290,27 @@ def add_signs(
     query_P, column_P = (of_cells.contiguous() for of_cells in cells)
     mark_QC = of.mark_QC if isinstance(of, Marks) else sign_P[None]  # not read
     own_Q = query_P if but_own_Q is None else but_own_Q.contiguous()
-    with current(count_NQ.device):
-        _kernels().count_signs[(-(-num_cells // CELLS),)](
-            query_P,
-            sign_P,
-            mark_QC,
-            column_P,
-            own_Q,
-            number,
-            count_NQ,
-            num_cells,
-            num_cells if num_first is None else num_first,
-            count_NQ.shape[1],
-            mark_QC.shape[1],
-            0 if isinstance(of, Marks) else of,
-            int(isinstance(of, Marks)),
-            int(but_own_Q is not None),
-            amount,
-            competing,
-            CELLS=CELLS,
-            num_warps=WARPS,
-        )
+    launch(
+        _kernels().count_signs,
+        -(-num_cells // CELLS),
+        query_P,
+        sign_P,
+        mark_QC,
+        column_P,
+        own_Q,
+        number,
+        count_NQ,
+        num_cells,
+        num_cells if num_first is None else num_first,
+        count_NQ.shape[1],
+        mark_QC.shape[1],
+        0 if isinstance(of, Marks) else of,
+        int(isinstance(of, Marks)),
+        int(but_own_Q is not None),
+        amount,
+        competing,
+        CELLS=CELLS,
+    )
 
 
 def order_columns(scores_KC: Tensor, best_Kk: Tensor) -> Tensor:
@@ -327,10 +324,16 @@ def order_columns(scores_KC: Tensor, best_Kk: Tensor) -> Tensor:
     """
     num_rows, num_columns = scores_KC.shape
     order_KC = torch.empty((num_rows, num_columns), dtype=torch.int32, device=scores_KC.device)
-    with current(scores_KC.device):
-        _kernels().order_columns[(num_rows * -(-num_columns // ORDERED),)](
-            scores_KC, best_Kk, order_KC, num_columns, best_Kk.shape[1], COLUMNS=ORDERED, num_warps=WARPS
-        )
+    launch(
+        _kernels().order_columns,
+        num_rows * -(-num_columns // ORDERED),
+        scores_KC,
+        best_Kk,
+        order_KC,
+        num_columns,
+        best_Kk.shape[1],
+        COLUMNS=ORDERED,
+    )
     return order_KC
 
 
@@ -355,22 +358,22 @@ def merge_best(
     num_rows, num_columns = scores_KC.shape
     _, num_keys, num_kept = lists_3Kk.shape
     merged_3Kk = lists_3Kk.new_empty((3, num_rows, num_kept))
-    with current(scores_KC.device):
-        _kernels().merge_best[(num_rows,)](
-            lists_3Kk,
-            chosen[1],
-            chosen[0],
-            scores_KC,
-            entity_id_C,
-            known_P,
-            merged_3Kk,
-            first_key,
-            num_keys,
-            num_kept,
-            chosen[1].shape[1],
-            num_columns,
-            known_P.numel(),
-            PLACES=PLACES,
-            num_warps=WARPS,
-        )
+    launch(
+        _kernels().merge_best,
+        num_rows,
+        lists_3Kk,
+        chosen[1],
+        chosen[0],
+        scores_KC,
+        entity_id_C,
+        known_P,
+        merged_3Kk,
+        first_key,
+        num_keys,
+        num_kept,
+        chosen[1].shape[1],
+        num_columns,
+        known_P.numel(),
+        PLACES=PLACES,
+    )
     return merged_3Kk

@@ -9,11 +9,10 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.scoring.device_scores import current
+from pbgeval.scoring.device_scores import launch
 
 ROWS, WORDS = 32, 16  # of a program that describes rows
 PAIRS = 128
-WARPS = 4
 LENGTH_SLACK = 1.0 + 1e-9  # covers roundings of a length
 BOUND_SLACK = 1.0 + 2.0**-40  # and of a bound
 OPEN = 2  # the sign of a pair that is left open
@@ -47,23 +46,22 @@ def describe(rows_ND: Tensor, factors: Tensor, num_squared: int) -> Described:
     hash_N = torch.empty(num_rows, dtype=torch.int64, device=rows_ND.device)
     norm_N, square_N = (torch.empty(num_rows, dtype=torch.float64, device=rows_ND.device) for _ in range(2))
     rows_ND = rows_ND if rows_ND.stride(1) == 1 else rows_ND.contiguous()
-    if num_rows:
-        with current(rows_ND.device):
-            _kernels().describe_rows[(-(-num_rows // ROWS),)](
-                rows_ND,
-                factors,
-                hash_N,
-                norm_N,
-                square_N,
-                num_rows,
-                rows_ND.stride(0),
-                num_columns,
-                num_squared,
-                SLACK=LENGTH_SLACK,
-                ROWS=ROWS,
-                WORDS=WORDS,
-                num_warps=WARPS,
-            )
+    launch(
+        _kernels().describe_rows,
+        -(-num_rows // ROWS),
+        rows_ND,
+        factors,
+        hash_N,
+        norm_N,
+        square_N,
+        num_rows,
+        rows_ND.stride(0),
+        num_columns,
+        num_squared,
+        SLACK=LENGTH_SLACK,
+        ROWS=ROWS,
+        WORDS=WORDS,
+    )
     return Described(hash_N, norm_N, square_N)
 
 
@@ -158,31 +156,31 @@ def _start(
     query_ND, candidate_ND = (of if of.stride(-1) == 1 else of.contiguous() for of in (query_ND, candidate_ND))
     row_P, column_P = (unread, unread) if cells is None else (of.contiguous() for of in cells)
     true_Q, error_Q, true_QD = (unread, unread, unread[:, None]) if true is None else true
-    with current(query_BKD.device):
-        _kernels().score_exactly[(-(-num_pairs // PAIRS),)](
-            query_ND,
-            row_P,
-            candidate_ND,
-            column_P,
-            true_Q.contiguous(),
-            error_Q.contiguous(),
-            true_QD,
-            *(into.get(name, unread) for name in ("value", "score", "error", "sign", "num_open")),
-            number,
-            num_pairs,
-            query_ND.stride(0),
-            candidate_ND.stride(0),
-            true_QD.stride(0),
-            query_BKD.shape[-2],
-            candidate_BCD.shape[-2],
-            candidate_BCD.shape[-1],
-            kind.bits,
-            INDEXED=cells is not None,
-            KIND=what,
-            IS_DISTANCE=kind.is_distance,
-            HAS_BIAS=kind.bias,
-            UNIT=kind.unit,
-            SLACK=BOUND_SLACK,
-            PAIRS=PAIRS,
-            num_warps=WARPS,
-        )
+    launch(
+        _kernels().score_exactly,
+        -(-num_pairs // PAIRS),
+        query_ND,
+        row_P,
+        candidate_ND,
+        column_P,
+        true_Q.contiguous(),
+        error_Q.contiguous(),
+        true_QD,
+        *(into.get(name, unread) for name in ("value", "score", "error", "sign", "num_open")),
+        number,
+        num_pairs,
+        query_ND.stride(0),
+        candidate_ND.stride(0),
+        true_QD.stride(0),
+        query_BKD.shape[-2],
+        candidate_BCD.shape[-2],
+        candidate_BCD.shape[-1],
+        kind.bits,
+        INDEXED=cells is not None,
+        KIND=what,
+        IS_DISTANCE=kind.is_distance,
+        HAS_BIAS=kind.bias,
+        UNIT=kind.unit,
+        SLACK=BOUND_SLACK,
+        PAIRS=PAIRS,
+    )

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import importlib.util
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -109,23 +109,22 @@ def scores(query_BQD: Tensor, candidate_BCD: Tensor, term: Term = "product") -> 
     num_blocks, num_queries, dimension = query_BQD.shape
     num_candidates = candidate_BCD.shape[1]
     score_BQC = query_BQD.new_empty((num_blocks, num_queries, num_candidates))
-    if not score_BQC.numel():
-        return score_BQC
     candidate_BKL = _transposed(candidate_BCD)
     tiles = _tiles(query_BQD, term)
     num_tiles = -(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns)
-    with current(query_BQD.device):
-        _kernels().score_tiles[(num_blocks * num_tiles,)](
-            _padded(query_BQD),
-            candidate_BKL,
-            score_BQC,
-            num_queries,
-            num_candidates,
-            _num_steps(dimension),
-            candidate_BKL.shape[-1] // ALIGNMENT,
-            num_terms(term, dimension),
-            **_options(query_BQD, term),
-        )
+    launch(
+        _kernels().score_tiles,
+        num_blocks * num_tiles,
+        _padded(query_BQD),
+        candidate_BKL,
+        score_BQC,
+        num_queries,
+        num_candidates,
+        _num_steps(dimension),
+        candidate_BKL.shape[-1] // ALIGNMENT,
+        num_terms(term, dimension),
+        **_options(query_BQD, term),
+    )
     return score_BQC
 
 
@@ -133,20 +132,19 @@ def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tenso
     """Return the score (P,) of each pair of a row of queries and a row of candidates."""
     num_pairs, dimension = row_P.numel(), query_QD.shape[-1]
     score_P = query_QD.new_empty(num_pairs)
-    if not num_pairs:
-        return score_P
-    with current(query_QD.device):
-        _kernels().score_pairs[(-(-num_pairs // PAIRS_PER_PROGRAM),)](
-            query_QD.contiguous(),
-            row_P.contiguous(),
-            candidate_CD.contiguous(),
-            column_P.contiguous(),
-            score_P,
-            num_pairs,
-            dimension,
-            _num_steps(num_terms(term, dimension)),
-            **_options_of_pairs(term),
-        )
+    launch(
+        _kernels().score_pairs,
+        -(-num_pairs // PAIRS_PER_PROGRAM),
+        query_QD.contiguous(),
+        row_P.contiguous(),
+        candidate_CD.contiguous(),
+        column_P.contiguous(),
+        score_P,
+        num_pairs,
+        dimension,
+        _num_steps(num_terms(term, dimension)),
+        **_options_of_pairs(term),
+    )
     return score_P
 
 
@@ -171,25 +169,24 @@ def compare(
         term: of a score.
     """
     sign_P = torch.empty(at_P.numel(), dtype=torch.int8, device=query_KD.device)
-    if not at_P.numel():
-        return sign_P
-    with current(query_KD.device):
-        _kernels().compare_pairs[(-(-at_P.numel() // PAIRS_PER_PROGRAM),)](
-            query_KD.contiguous(),
-            targets.row_Q.contiguous(),
-            targets.score_Q.contiguous(),
-            targets.kernel_Q.contiguous(),
-            targets.hash_Q.contiguous(),
-            candidate_CD.contiguous(),
-            hash_C,
-            at_P,
-            column_P,
-            sign_P,
-            at_P.numel(),
-            query_KD.shape[1],
-            _num_steps(num_terms(term, query_KD.shape[1])),
-            **_options_of_pairs(term),
-        )
+    launch(
+        _kernels().compare_pairs,
+        -(-at_P.numel() // PAIRS_PER_PROGRAM),
+        query_KD.contiguous(),
+        targets.row_Q.contiguous(),
+        targets.score_Q.contiguous(),
+        targets.kernel_Q.contiguous(),
+        targets.hash_Q.contiguous(),
+        candidate_CD.contiguous(),
+        hash_C,
+        at_P,
+        column_P,
+        sign_P,
+        at_P.numel(),
+        query_KD.shape[1],
+        _num_steps(num_terms(term, query_KD.shape[1])),
+        **_options_of_pairs(term),
+    )
     return sign_P
 
 
@@ -231,28 +228,27 @@ def count(
     assert num_candidates <= MAX_COUNTED, "counts are int32"
     if count_NQ is None:
         count_NQ = torch.zeros((2, num_queries), dtype=torch.int32, device=query_KD.device)
-    if not num_queries or not num_candidates:
-        return count_NQ
     tiles = _tiles(query_KD, term)
-    with current(query_KD.device):
-        _kernels().count_tiles[(-(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns),)](
-            _padded(query_KD),
-            targets.row_Q.contiguous(),
-            targets.score_Q.contiguous(),
-            targets.kernel_Q.contiguous(),
-            targets.hash_Q.contiguous(),
-            targets.own_Q.contiguous(),
-            columns.transposed_KL,
-            columns.hash_C,
-            count_NQ[0],
-            count_NQ[1],
-            num_queries,
-            num_candidates,
-            _num_steps(query_KD.shape[1]),
-            columns.transposed_KL.shape[-1] // ALIGNMENT,
-            num_terms(term, query_KD.shape[1]),
-            **_options(query_KD, term),
-        )
+    launch(
+        _kernels().count_tiles,
+        -(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns),
+        _padded(query_KD),
+        targets.row_Q.contiguous(),
+        targets.score_Q.contiguous(),
+        targets.kernel_Q.contiguous(),
+        targets.hash_Q.contiguous(),
+        targets.own_Q.contiguous(),
+        columns.transposed_KL,
+        columns.hash_C,
+        count_NQ[0],
+        count_NQ[1],
+        num_queries,
+        num_candidates,
+        _num_steps(query_KD.shape[1]),
+        columns.transposed_KL.shape[-1] // ALIGNMENT,
+        num_terms(term, query_KD.shape[1]),
+        **_options(query_KD, term),
+    )
     return count_NQ
 
 
@@ -307,6 +303,18 @@ def _transposed(x_CD: Tensor) -> Tensor:
     return transposed_KL
 
 
-def current(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Triton starts a kernel on the current device, whatever device its tensors are on."""
+def launch(
+    kernel: Any,  # noqa: ANN401 - Triton has no types
+    num_programs: int,
+    first: Tensor,
+    *others: Tensor | float | None,
+    **options: object,
+) -> None:
+    """Start the programs of a kernel, if there are any, on the device of the tensors: Triton takes the current one."""
+    if num_programs:
+        with _current(first.device):
+            kernel[(num_programs,)](first, *others, **options)
+
+
+def _current(device: torch.device) -> contextlib.AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

@@ -12,15 +12,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pbgeval.scoring.kernels import kernel
+
 ROUNDS = tl.constexpr(10)
 FACTOR_0, FACTOR_1 = tl.constexpr(0xD2E7470EE14C6C93), tl.constexpr(0xCA5A826395121157)
 STEP_0, STEP_1 = tl.constexpr(0x9E3779B97F4A7C15), tl.constexpr(0xBB67AE8584CAA73B)  # what a round adds to the key
 
-# Not specialized: else the kernel is compiled again for numbers that 16 divides, and for 1.
-NUMBERS = ["key_0", "key_1", "key_2", "key_3", "first_low", "first_high", "num_counters"]
 
-
-@triton.jit(do_not_specialize=NUMBERS)
+@kernel()
 def write_words(
     word_ptr,
     key_0,
@@ -52,7 +51,7 @@ def write_words(
     tl.store(word_ptr + 3, x_3.to(tl.int64, bitcast=True), mask=is_here)
 
 
-@triton.jit(do_not_specialize=["num_words", "size_low", "size_high"], do_not_specialize_on_alignment=["word_ptr"])
+@kernel("word_ptr")
 def scale_words(word_ptr, number_ptr, num_words, size_low, size_high, WORDS: tl.constexpr):
     """Map each word to the high half of its product with the size."""
     at = tl.program_id(0).to(tl.int64) * WORDS + tl.arange(0, WORDS)

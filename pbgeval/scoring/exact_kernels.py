@@ -18,13 +18,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
-OF_SCREEN = ["num_queries", "num_columns", "tiles_per_program", "num_steps", "most_marked"]
-OF_ROUNDED = ["num_rows", "num_stored", "stride", "num_columns", "width"]
-OF_SCREEN_LIMITS = ["num_rows", "num_columns", "num_stored", "width"]
-OF_MARKED = ["num_queries", "num_columns", "most_listed"]
-OF_TILES = ["most_open", "rows_per_grid", "num_listed", "list_length", "num_steps", "num_aligned", "num_queries"]
-OF_LIMITS = ["num_rows", "rows_per_grid", "num_columns", "num_terms", "num_groups", "has_marks"]
+from pbgeval.scoring.kernels import kernel
+
 ALIGNMENT = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
@@ -38,7 +33,7 @@ SMALLEST = tl.constexpr(2.0**-1074)
 EXCLUDED = tl.constexpr(1)  # bits of a mark (`list_kernels`); those of groups follow
 
 
-@triton.jit(do_not_specialize=OF_ROUNDED, do_not_specialize_on_alignment=["row_ptr"])
+@kernel("row_ptr")
 def round_rows(
     row_ptr,
     largest_norm_ptr,
@@ -92,7 +87,7 @@ def round_rows(
     tl.store(length_M + 2 * rows, tl.sqrt(lost_M) * slack, mask=is_row_M)
 
 
-@triton.jit(do_not_specialize=OF_SCREEN_LIMITS)
+@kernel()
 def write_screen_limits(
     limit_ptr,
     length_ptr,
@@ -155,7 +150,7 @@ def write_screen_limits(
         tl.store(error_ptr + at_M + part * rows, apart_M.to(tl.float32), mask=is_row_M)
 
 
-@triton.jit(do_not_specialize=OF_MARKED)
+@kernel()
 def list_marked(
     mark_ptr,
     row_ptr,
@@ -203,7 +198,7 @@ def list_marked(
         tl.store(of_tile + 3, tl.minimum(column + SEGMENT, num_columns))
 
 
-@triton.jit(do_not_specialize=OF_SCREEN)
+@kernel()
 def screen_tiles(
     query_ptr,
     candidate_ptr,
@@ -284,7 +279,7 @@ def screen_tiles(
     tl.atomic_add(better_ptr + row_M, better_M.to(tl.int32), mask=is_row_M)
 
 
-@triton.jit(do_not_specialize=OF_TILES)
+@kernel()
 def decide_tiles(
     query_ptr,
     candidate_ptr,
@@ -421,7 +416,7 @@ def _list_cells(
         place_M += is_set_M
 
 
-@triton.jit(do_not_specialize=OF_LIMITS, do_not_specialize_on_alignment=["score_ptr", "error_ptr"])
+@kernel("score_ptr", "error_ptr")
 def write_limits(
     score_ptr,
     error_ptr,

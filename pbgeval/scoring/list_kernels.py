@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from pbgeval.scoring.draw_kernels import joined
+from pbgeval.scoring.kernels import kernel
 
 EXCLUDED, KNOWN, IN_TIME = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
 NOWHERE = tl.constexpr(-1)  # the column of a true entity that is none of the candidates
@@ -28,37 +29,12 @@ HALF = tl.constexpr(32)  # bits of an int64 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 32) - 1)
 ULP = tl.constexpr(2.0**-53)  # of a fraction
 
-# Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1; nor for where tensors begin.
-OF_MARKS = [
-    "num_known",
-    "num_in_time",
-    "num_rows",
-    "rows_per_list",
-    "num_columns",
-    "begins_with_own",
-    "skips_copies",
-    "has_outside",
-]
-OF_COUNTS = ["num_rows", "rows_per_list", "num_columns", "num_groups", "reads_own"]
-OF_DRAWS = ["num_cells", "num_draws", "num_columns", "rate_low", "rate_high", "true_rate_low", "true_rate_high"]
-OF_KNOWN = ["num_runs", "num_queries", "start", "num_cells"]
-OF_SIGNS = [
-    "num_cells",
-    "num_first",
-    "num_rows",
-    "num_columns",
-    "groups",
-    "has_marks",
-    "has_own",
-    "amount",
-    "competing",
-]
-OF_BEST = ["first_key", "num_keys", "num_kept", "num_new", "num_columns", "num_known"]
+# Tensors of lists and known answers, which may begin anywhere in memory.
 ANYWHERE = ["entity_ptr", "true_ptr", "outside_ptr", "key_ptr", "known_key_ptr", "known_ptr"]
 ANYWHERE += ["timed_key_ptr", "in_time_key_ptr", "in_time_ptr"]
 
 
-@triton.jit(do_not_specialize=OF_MARKS, do_not_specialize_on_alignment=ANYWHERE)
+@kernel(*ANYWHERE)
 def mark_cells(
     entity_ptr,
     true_ptr,
@@ -165,7 +141,7 @@ def _lower_bound(values_ptr, low, high, wanted):
     return low
 
 
-@triton.jit(do_not_specialize=OF_COUNTS)
+@kernel()
 def count_stored(
     score_ptr,
     mark_ptr,
@@ -233,7 +209,7 @@ def _write_group(number_ptr, count_ptr, both_M, row_M, is_row_M, num_rows, GROUP
     tl.store(count_M + 2 * rows, number_M.to(tl.int64), mask=is_row_M)
 
 
-@triton.jit(do_not_specialize=OF_DRAWS, do_not_specialize_on_alignment=["word_ptr"])
+@kernel("word_ptr")
 def draw_cells(
     word_ptr,
     mark_ptr,
@@ -285,7 +261,7 @@ def _top_bits(word):
     return (word.to(tl.uint64, bitcast=True) >> 11).to(tl.int64, bitcast=True).to(tl.float64)
 
 
-@triton.jit(do_not_specialize=OF_KNOWN, do_not_specialize_on_alignment=["first_ptr", "end_ptr", "known_ptr"])
+@kernel("first_ptr", "end_ptr", "known_ptr")
 def expand_known(
     first_ptr,
     end_ptr,
@@ -314,9 +290,7 @@ def expand_known(
     tl.store(column_ptr + at_P, tl.load(known_ptr + known_P, mask=is_cell_P, other=0), mask=is_cell_P)
 
 
-@triton.jit(
-    do_not_specialize=OF_SIGNS, do_not_specialize_on_alignment=["query_ptr", "sign_ptr", "mark_ptr", "column_ptr"]
-)
+@kernel("query_ptr", "sign_ptr", "mark_ptr", "column_ptr")
 def count_signs(
     query_ptr,
     sign_ptr,
@@ -364,7 +338,7 @@ def count_signs(
         tl.atomic_add(count_P + 2 * num_rows.to(tl.int64), competing, mask=is_here_P & (competing != 0))
 
 
-@triton.jit(do_not_specialize=["num_columns", "num_best"], do_not_specialize_on_alignment=["score_ptr"])
+@kernel("score_ptr")
 def order_columns(score_ptr, best_ptr, order_ptr, num_columns, num_best, COLUMNS: tl.constexpr):
     """Write a number of each score, int32, which is higher for what comes before in a list of as many as `best`.
 
@@ -379,7 +353,7 @@ def order_columns(score_ptr, best_ptr, order_ptr, num_columns, num_best, COLUMNS
     tl.store(order_ptr + row * num_columns + column_N, order_N, mask=column_N < num_columns)
 
 
-@triton.jit(do_not_specialize=OF_BEST, do_not_specialize_on_alignment=["score_ptr", "known_ptr"])
+@kernel("score_ptr", "known_ptr")
 def merge_best(
     list_ptr,
     column_ptr,

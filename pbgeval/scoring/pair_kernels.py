@@ -13,6 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pbgeval.scoring.kernels import kernel
+
 HALF_WORD = tl.constexpr(32)
 LOW_WORD = tl.constexpr((1 << 32) - 1)
 SIGNIFICAND = tl.constexpr(52)  # bits of a float64
@@ -20,14 +22,8 @@ ONE = tl.constexpr(1023)  # the exponent of 1.0
 ROUNDS = tl.constexpr(1.5 * 2.0**52)  # added and taken away, it rounds to an integer, to the even one of two
 OPEN = tl.constexpr(2)  # the sign of a pair that is left open
 
-# Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1; nor for where tensors begin.
-OF_ROWS = ["num_rows", "stride", "num_columns", "num_squared"]
-OF_PAIRS = ["num_pairs", "query_stride", "candidate_stride", "true_stride"]
-OF_PAIRS += ["rows_per_grid", "num_listed", "num_columns", "bits"]
-ANYWHERE = ["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "true_ptr", "true_error_ptr", "true_row_ptr"]
 
-
-@triton.jit(do_not_specialize=OF_ROWS, do_not_specialize_on_alignment=["row_ptr"])
+@kernel("row_ptr")
 def describe_rows(
     row_ptr,
     factor_ptr,
@@ -75,10 +71,7 @@ def describe_rows(
     tl.store(square_ptr + at_M, square_M, mask=is_row_M)
 
 
-@triton.jit(
-    do_not_specialize=OF_PAIRS,
-    do_not_specialize_on_alignment=ANYWHERE,
-)
+@kernel("query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "true_ptr", "true_error_ptr", "true_row_ptr")
 def score_exactly(
     query_ptr,
     row_ptr,

@@ -281,6 +281,7 @@ def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(
         "pbgeval.scoring.chain_kernels": "triton",
         "pbgeval.scoring.draw_kernels": "triton",
         "pbgeval.scoring.exact_kernels": "triton",
+        "pbgeval.scoring.kernels": "triton",
         "pbgeval.scoring.list_kernels": "triton",
         "pbgeval.scoring.pair_kernels": "triton",
         "pbgeval.integrations.lightning": "lightning",
