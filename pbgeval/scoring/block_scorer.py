@@ -1,8 +1,8 @@
 """Any model that scores queries by number -> what the passes expect: rows of vectors and a comparator of rows.
 
-A row of a query is (known entity + 1, relation, hidden side), one of a candidate (entity + 1, 0, 0): numbers in
-float64. So lists, blocks, exclusions, ties and statistics are those of every other model. A row of zeros is padding.
-If the model takes times, two more columns hold the halves of the query's time: float64 has no room for all of it.
+A row of a query is (known entity, relation, hidden side), one of a candidate (entity): numbers in float64. So lists,
+blocks, exclusions, ties and statistics are those of every other model. If the model takes times, two more columns hold
+the halves of the query's time: float64 has no room for all of it.
 
 The model's kernels are not ours: what they round may depend on the block (law 2). Blocks have rows and columns that are
 multiples of 32, true scores come from such blocks too, and a self-check compares blocks of other shapes, copies of
@@ -165,11 +165,11 @@ class ScorerComparator:
     )
 
     def width(self, dimension: int) -> int:
-        """Return the number of columns of rows."""
+        """Return the number of columns of queries' rows."""
         return WIDTH_WITH_TIME if takes_time(self.scorer) else WIDTH
 
     def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
-        """Return the scores (B, Q, C) of rows, float64; those of padding are zeros.
+        """Return the scores (B, Q, C) of rows, float64.
 
         Raises:
             ScorerError: the model returns what are no scores of the block.
@@ -197,41 +197,33 @@ class ScorerComparator:
         return scores
 
     def _pairs(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
-        """Read the scores of pairs from the rows of their queries; those of padding are zeros."""
+        """Read the scores of pairs from the rows of their queries."""
         assert self.by_rows is not None, "the caller has asked"
-        scores_Q = query_QD.new_zeros(query_QD.shape[0])
-        real_K = ((query_QD[:, 0] > 0) & (candidate_QD[:, 0] > 0)).nonzero()[:, 0]
-        if real_K.numel():
-            device = device_of(self.scorer)
-            real_KD, candidate_K = query_QD[real_K].long().to(device), candidate_QD[real_K, 0].long().to(device) - 1
-            hidden, query_K = _unpacked(real_KD)
-            known_K, relation_K, *time_K = query_K
-            with torch.no_grad(), self.caller_settings.in_force():
-                found = self.by_rows.paired_scores(hidden, known_K, relation_K, candidate_K, *time_K)
-            found_K = checked_scores(
-                found, f"{name_of(self.scorer)}: {hidden.label} scores of pairs", tuple(candidate_K.shape)
-            )
-            if bool(torch.isnan(found_K).any()):
-                first = int(torch.isnan(found_K).nonzero()[0])
-                raise _nan_score(hidden, [int(of_K[first]) for of_K in query_K], int(candidate_K[first]))
-            scores_Q[real_K] = found_K.to(scores_Q.device, scores_Q.dtype)
-        return scores_Q
+        if not len(query_QD):
+            return query_QD.new_zeros(0)
+        device = device_of(self.scorer)
+        candidate_Q = candidate_QD[:, 0].long().to(device)
+        hidden, query_Q = _unpacked(query_QD.long().to(device))
+        known_Q, relation_Q, *time_Q = query_Q
+        with torch.no_grad(), self.caller_settings.in_force():
+            found = self.by_rows.paired_scores(hidden, known_Q, relation_Q, candidate_Q, *time_Q)
+        where = f"{name_of(self.scorer)}: {hidden.label} scores of pairs"
+        found_Q = checked_scores(found, where, tuple(candidate_Q.shape))
+        if bool(torch.isnan(found_Q).any()):
+            first = int(torch.isnan(found_Q).nonzero()[0])
+            raise _nan_score(hidden, [int(of_Q[first]) for of_Q in query_Q], int(candidate_Q[first]))
+        return found_Q.to(query_QD.device, query_QD.dtype)
 
     def _block(self, query_QD: Tensor, candidate_CD: Tensor) -> Tensor:
-        scores_QC = query_QD.new_zeros((query_QD.shape[0], candidate_CD.shape[0]))
-        row_K, column_C = (query_QD[:, 0] > 0).nonzero()[:, 0], (candidate_CD[:, 0] > 0).nonzero()[:, 0]
-        if not (row_K.numel() and column_C.numel()):
-            return scores_QC
-        hidden, query_K = _unpacked(query_QD[row_K].long())
-        candidate_C = candidate_CD[column_C, 0].long() - 1
-        found_KC = self._padded(hidden, query_K, candidate_C).to(scores_QC.device, scores_QC.dtype)
-        if bool(torch.isnan(found_KC).any()):
-            query, candidate = torch.isnan(found_KC).nonzero()[0].tolist()
-            raise _nan_score(hidden, [int(of_K[query]) for of_K in query_K], int(candidate_C[candidate]))
-        if row_K.numel() == query_QD.shape[0] and column_C.numel() == candidate_CD.shape[0]:
-            return found_KC
-        scores_QC[row_K.unsqueeze(1), column_C] = found_KC
-        return scores_QC
+        if not (len(query_QD) and len(candidate_CD)):
+            return query_QD.new_zeros((len(query_QD), len(candidate_CD)))
+        hidden, query_Q = _unpacked(query_QD.long())
+        candidate_C = candidate_CD[:, 0].long()
+        found_QC = self._padded(hidden, query_Q, candidate_C).to(query_QD.device, query_QD.dtype)
+        if bool(torch.isnan(found_QC).any()):
+            query, candidate = torch.isnan(found_QC).nonzero()[0].tolist()
+            raise _nan_score(hidden, [int(of_Q[query]) for of_Q in query_Q], int(candidate_C[candidate]))
+        return found_QC
 
     def _padded(self, hidden: Side, query_Q: Columns, candidate_C: Tensor) -> Tensor:
         """Ask the model for a block whose rows and columns are multiples of a size, or for tiles of one shape."""
@@ -262,7 +254,7 @@ def _unpacked(query_KD: Tensor) -> tuple[Side, Columns]:
     """Return the hidden side, and the known entity, the relation and, where it is taken, the time of each query."""
     known_K, relation_K, hidden_K, *halves = query_KD.unbind(1)
     times = (halves[0] * HALF_OF_TIME + halves[1],) if halves else ()
-    return Side(int(hidden_K[0])), (known_K - 1, relation_K, *times)
+    return Side(int(hidden_K[0])), (known_K, relation_K, *times)
 
 
 def advice_on_shape(found: tuple[int, ...], expected: tuple[int, ...]) -> str | None:
@@ -342,7 +334,7 @@ class ScorerRelation:
         """Return the rows of queries whose known entities are given as numbers (E, 1)."""
         assert rel_E is not None, "relations are dynamic"
         relation_E1 = rel_E.to(known_ED).unsqueeze(-1)
-        columns = [known_ED + 1, relation_E1, torch.full_like(relation_E1, hidden.value)]
+        columns = [known_ED, relation_E1, torch.full_like(relation_E1, hidden.value)]
         if self.takes_time:
             assert time_E is not None, "evaluated edges have times, or they were refused"
             columns += [of_E.to(known_ED).unsqueeze(-1) for of_E in (time_E // HALF_OF_TIME, time_E % HALF_OF_TIME)]
@@ -353,8 +345,8 @@ class ScorerRelation:
         return False
 
     def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor:
-        """Return the rows of candidates that are given as numbers (E, 1)."""
-        return torch.cat([x_ED + 1, *[torch.zeros_like(x_ED)] * (self.comparator.width(1) - 1)], dim=-1)
+        """Return the rows of candidates: their numbers (E, 1)."""
+        return x_ED
 
     def acts_on_candidates(self, hidden: Side) -> bool:
         """Return False: all relations meet the same candidates."""

@@ -484,19 +484,6 @@ def test_where_even_tiles_disagree_the_report_says_so():
     assert report.run["workers"][0]["kernels"]["scorer"] == INCONSISTENT
 
 
-def test_rows_of_zeros_are_padding_and_no_query():
-    comparator = ScorerComparator(TestAFunctionThatBroadcasts().make())
-    relation = ScorerRelation(comparator, "all", "all")
-    ids_N1 = torch.arange(4, dtype=torch.float64).unsqueeze(1)
-    query_QD = torch.cat([relation.queries(Side.LHS, ids_N1, torch.zeros(4)), torch.zeros(3, 3, dtype=torch.float64)])
-    candidate_CD = torch.cat([torch.zeros(2, 3, dtype=torch.float64), relation.candidates(Side.LHS, ids_N1)])
-
-    found = comparator.scores(query_QD[None], candidate_CD[None])[0]
-
-    assert torch.equal(comparator.scores(query_QD[None, :4], candidate_CD[None, 2:])[0], found[:4, 2:])
-    assert float(found[4:].abs().sum() + found[:, :2].abs().sum()) == 0
-
-
 def test_a_result_of_another_function_is_never_taken_for_this_ones(tmp_path):
     evaluate(EvalConfig(candidates="all"), output=tmp_path / "out", model=scorer_of(zeros), edges=EDGES)
 
