@@ -24,7 +24,7 @@ from pbgeval.ranking import draws
 from pbgeval.scoring import device_exact, device_lists, device_pairs, device_scores, home
 from pbgeval.scoring.distances import ABSOLUTE, MODULUS
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.fast_products import GridProduct
+from pbgeval.scoring.fast_products import values_of_pairs
 from pbgeval.scoring.product import paired_product, product
 from pbgeval.scoring.true_scores import row_hashes
 
@@ -488,7 +488,7 @@ def score_exactly(query, row, candidate, column, true, true_error, true_row, *re
         if options["KIND"] != "true":
             candidate = candidate[row // rows_per_grid * num_listed + column]
     if options["KIND"] != "signs":
-        value.copy_(GridProduct(comparator).paired(query, candidate))
+        value.copy_(values_of_pairs(comparator, query, candidate))
     if options["KIND"] == "values":
         return
     found = comparator.scores_in_float64(query, candidate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from attrs import field, frozen
 from torch import Tensor
@@ -12,7 +13,7 @@ from pbgeval.notation import Side
 from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, slow_exact_lists
+from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, results_of, slow_exact_lists
 from pbgeval.ranking.cpu_loops import (
     COLUMNS_AT_A_TIME,
     count_block,
@@ -114,9 +115,9 @@ class CpuBackend(TorchBackend):
             return None
         cells = {side: cells_of(side) for side in lists.hidden}
         chunks = (
-            GatheredChunks(lists, cells)
+            GatheredChunks(lists, results_of(lists, cells, np.float32))
             if self.exact_comparator is None
-            else ExactChunks(lists, cells, self.exact_comparator)
+            else ExactChunks(lists, results_of(lists, cells, np.float64), self.exact_comparator)
         )
         threads = BlockThreads.of_device(self.device)
         if not all(threads.map(chunks.count, threads.split(lists.num_chunks))):

@@ -7,7 +7,7 @@ and scores stay in a core's cache; as blocks of tensors they would pass through 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import isfinite, ldexp
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from pbgeval.ranking.cpu_loops import (
 )
 from pbgeval.scoring import blas
 from pbgeval.scoring.exact import ExactComparator, relative_error
-from pbgeval.scoring.fast_products import grid_bits, product_error
+from pbgeval.scoring.fast_products import grid_shifts, product_error
 from pbgeval.scoring.operators import moves_to_query
 from pbgeval.scoring.product import longest_inner, size_in_chunks
 from pbgeval.stats.ranks import QueryCounts
@@ -114,20 +114,7 @@ class GatheredChunks:
     """Chunks of edges that share lists, and the results of their queries."""
 
     lists: ChunkLists
-    cells: Mapping[Side, ListCells]
-    _results: dict[Side, Arrays] = field(init=False)  # by hidden side, as arguments of the loop
-
-    @_results.default
-    def _allocate_results(self) -> dict[Side, Arrays]:
-        num_queries, results = self.lists.num_queries, {}
-        for side in ENDS:
-            cells = self.cells.get(side, NO_LIST_CELLS)
-            results[side] = (
-                np.empty(num_queries, np.float32),
-                *_cell_arrays(cells, num_queries, self.lists.num_candidates(side), np.float32),
-                np.zeros((6, num_queries), np.int64),
-            )
-        return results
+    results: Mapping[Side, Arrays]  # by hidden side: see `results_of`
 
     def count(self, chunks: tuple[int, int]) -> bool:
         """Count the queries of chunks `first` to `stop`; other threads may count other chunks at the same time.
@@ -151,7 +138,7 @@ class GatheredChunks:
                 tuple(_parameters(lists.scorer.parameters.get(side, {}), names, np.float32) for side in ENDS),
                 chunks,
                 tuple(
-                    ((sizes.num_queries, length), *self._results[side])
+                    ((sizes.num_queries, length), *self.results[side])
                     for side, length in zip(ENDS, sizes.lengths, strict=True)
                 ),
                 ((lhs_KD, rhs_KD), of_rhs_KD, query_KD, scores_P),
@@ -160,7 +147,7 @@ class GatheredChunks:
 
     def found(self, side: Side) -> Counted:
         """Return the counts, true scores and scores read of the queries that hide a side, once all are counted."""
-        true_Q, _, _, (_, _, read_P), counts_6Q = self._results[side]
+        (_, true_Q), _, _, (_, _, read_P), counts_6Q = self.results[side]
         counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
         return Counted(counts, torch.from_numpy(true_Q), torch.from_numpy(read_P), NO_CELLS, None)
 
@@ -170,24 +157,10 @@ class ExactChunks:
     """Chunks whose queries are counted in exact arithmetic, except for the cells that stay open."""
 
     lists: ChunkLists
-    cells: Mapping[Side, ListCells]
+    results: Mapping[Side, Arrays]  # by hidden side: see `results_of`
     exact_comparator: ExactComparator
-    _results: dict[Side, Arrays] = field(init=False)  # by hidden side, as arguments of the loop
     _open: list[Mapping[Side, CellIndex]] = field(factory=list, init=False)  # one for each thread's chunks
     _num_decided: list[np.ndarray] = field(factory=list, init=False)  # in float64, by side, of each thread's chunks
-
-    @_results.default
-    def _allocate_results(self) -> dict[Side, Arrays]:
-        num_queries, results = self.lists.num_queries, {}
-        for side in ENDS:
-            cells = self.cells.get(side, NO_LIST_CELLS)
-            read_Q = np.ones(num_queries, bool) if cells.true_is_read_Q is None else cells.true_is_read_Q.numpy()
-            results[side] = (
-                (read_Q, np.zeros(num_queries, np.float64)),
-                *_cell_arrays(cells, num_queries, self.lists.num_candidates(side), np.float64),
-                np.zeros((6, num_queries), np.int64),
-            )
-        return results
 
     def count(self, chunks: tuple[int, int]) -> bool:
         """Count the queries of chunks `first` to `stop`; other threads may count other chunks at the same time.
@@ -221,11 +194,11 @@ class ExactChunks:
                 tuple(_query_operator(lists, side) for side in ENDS),
                 chunks,
                 tuple(
-                    ((sizes.num_queries, length), *self._results[side], (*listed[side], num_open[side.value]))
+                    ((sizes.num_queries, length), *self.results[side], (*listed[side], num_open[side.value]))
                     for side, length in zip(ENDS, sizes.lengths, strict=True)
                 ),
                 (form, width, *bounds),
-                (lhs_KD, rhs_KD, query_KD, constant_Q, in_float64, scores_P),
+                ((lhs_KD, rhs_KD), query_KD, constant_Q, in_float64, scores_P),
             )
         self._num_decided.append(num_open[:, 1])
         open_cells = {}
@@ -237,7 +210,7 @@ class ExactChunks:
 
     def found(self, side: Side) -> Counted:
         """Return the counts, values and open cells of the queries that hide a side, once all are counted."""
-        (_, true_Q), _, _, (_, _, read_P), counts_6Q = self._results[side]
+        (_, true_Q), _, _, (_, _, read_P), counts_6Q = self.results[side]
         counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
         with self.exact_comparator.lock:
             self.exact_comparator.tally.update(
@@ -247,20 +220,23 @@ class ExactChunks:
         return Counted(counts, torch.from_numpy(true_Q).float(), torch.from_numpy(read_P), (query_P, column_P), None)
 
 
-def grid_shifts(width: int) -> float:
-    """Return 1.5 * 2^52 steps of a grid, per power of two that is not above the largest number of its row."""
-    return 3.0 * ldexp(1.0, 52 - grid_bits(width))
-
-
-def _cell_arrays(cells: ListCells, num_queries: int, num_columns: int, dtype: type) -> Arrays:
-    """Return cells by query as arguments of the loops, with empty arrays for the known and the read scores."""
-    known_start_Q, known_P = by_row(cells.known, num_queries, num_columns)
-    read_start_Q = first_by_row(cells.read[0].numpy(), num_queries)  # in the order of the cells
-    return (
-        by_row(cells.excluded, num_queries, num_columns),
-        (known_start_Q, known_P, np.empty(known_P.size, np.float32)),
-        (read_start_Q, cells.read[1].contiguous().numpy(), np.empty(cells.read[1].numel(), dtype)),
-    )
+def results_of(lists: ChunkLists, cells: Mapping[Side, ListCells], dtype: type) -> dict[Side, Arrays]:
+    """Return the cells of queries by hidden side as arguments of the loops, with room for scores and counts."""
+    results: dict[Side, Arrays] = {}
+    num_queries = lists.num_queries
+    for side in ENDS:
+        special = cells.get(side, NO_LIST_CELLS)
+        reads_true_Q = np.ones(num_queries, bool) if special.true_is_read_Q is None else special.true_is_read_Q.numpy()
+        known_start_Q, known_P = by_row(special.known, num_queries, lists.num_candidates(side))
+        read_start_Q = first_by_row(special.read[0].numpy(), num_queries)  # in the order of the cells
+        results[side] = (
+            (reads_true_Q, np.zeros(num_queries, dtype)),
+            by_row(special.excluded, num_queries, lists.num_candidates(side)),
+            (known_start_Q, known_P, np.empty(known_P.size, np.float32)),
+            (read_start_Q, special.read[1].contiguous().numpy(), np.empty(special.read[1].numel(), dtype)),
+            np.zeros((6, num_queries), np.int64),
+        )
+    return results
 
 
 def _table(lists: ChunkLists, side: Side) -> Arrays:

@@ -380,16 +380,18 @@ def transform_rows(
     operator: Compiled,
     x_KD: Compiled,
     num_rows: Compiled,
+    width: Compiled,
     rel_K: Compiled,
     parameters: Compiled,
     transformed_KD: Compiled,
 ) -> None:
-    """Do what `operators` does, in the same order; without relations of rows, all are of the first."""
+    """Do what `operators` does with the first columns; without relations of rows, all are of the first."""
     first_RD, second_RD = parameters
     for row in range(num_rows):
         rel = rel_K[row] if rel_K.size else 0
         first_D = first_RD[rel]
-        apply(operator, first_D, second_RD[rel] if operator == COMPLEX else first_D, x_KD[row], transformed_KD[row])
+        second_D = second_RD[rel] if operator == COMPLEX else first_D
+        apply(operator, first_D, second_D, x_KD[row][:width], transformed_KD[row][:width])
 
 
 @inner_loop()
@@ -453,14 +455,14 @@ def count_side(
 ) -> Compiled:
     """Make a chunk's queries of the rows of their known ends, multiply and compare; return the sum of the scores."""
     stride = multiplication[1][SCORE_STRIDE]  # from row to row
-    sizes, true_Q, excluded, known, sampled, counts_6Q = side
+    sizes, (_, true_Q), excluded, known, sampled, counts_6Q = side
     num_queries, num_candidates = sizes
     excluded_start_Q, excluded_P = excluded
     known_start_Q, known_P, known_score_P = known
     sampled_start_Q, sampled_P, sampled_score_P = sampled
     queries = known_KD.ctypes.data
     if operator != IDENTITY:
-        transform_rows(operator, known_KD, num_queries, rel_Q, parameters, query_KD)
+        transform_rows(operator, known_KD, num_queries, known_KD.shape[1], rel_Q, parameters, query_KD)
         queries = query_KD.ctypes.data
     product_of_chunk(multiplication, queries, candidate_KD.ctypes.data, known_KD.shape[1], scores_P.ctypes.data)
     total = np.float64(0)
@@ -492,27 +494,23 @@ def count_gathered(
 ) -> Compiled:
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden."""
     operator, is_dynamic, rel_BQ = relation
-    lhs_BK, rhs_BK = ids
-    (lhs_KD, rhs_KD), raw_rhs_KD, query_KD, scores_P = room
+    rows, raw_rhs_KD, query_KD, scores_P = room
     query_operator = operator if is_dynamic else IDENTITY
-    gathered_KD = rhs_KD if operator == query_operator else raw_rhs_KD
+    gathered = rows[0], rows[1] if operator == query_operator else raw_rhs_KD
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk
-        gather_rows(tables[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)
-        gather_rows(tables[1], rhs_BK[chunk], rhs_BK[following], gathered_KD)
+        for side in range(2):
+            gather_rows(tables[side], ids[side][chunk], ids[side][following], gathered[side])
         if operator != query_operator:  # a relation's one operator acts on the right side, candidates or not
-            transform_rows(operator, gathered_KD, rhs_BK.shape[1], rel_BQ[chunk, :0], parameters[1], rhs_KD)
-        if sides[0][0][1]:
-            total += count_side(
-                multiplications[0], query_operator, rhs_KD, lhs_KD, rel_BQ[chunk], parameters[1], query_KD, scores_P,
-                chunk, sides[0],
-            )  # fmt: skip
-        if sides[1][0][1]:
-            total += count_side(
-                multiplications[1], query_operator, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_KD, scores_P,
-                chunk, sides[1],
-            )  # fmt: skip
+            num_rows, width = ids[1].shape[1], raw_rhs_KD.shape[1]
+            transform_rows(operator, raw_rhs_KD, num_rows, width, rel_BQ[chunk, :0], parameters[1], rows[1])
+        for side in range(2):
+            if sides[side][0][1]:
+                total += count_side(
+                    multiplications[side], query_operator, rows[1 - side], rows[side], rel_BQ[chunk],
+                    parameters[1 - side], query_KD, scores_P, chunk, sides[side],
+                )  # fmt: skip
     return total
 
 
@@ -748,7 +746,7 @@ def exact_queries(
     `known_KD` has the gathered rows; `transform_exactly` explains the rest. Where these are the vectors as they are in
     the table, and no constant is added, they need not be read again, and each number is rounded once as it is written.
     """
-    code, is_moved, (first_RD, second_RD) = operator
+    code, is_moved, parameters = operator
     table_ND, global_D, max_norm = table
     if code == IDENTITY and form != DISTANCE and not has_bias:
         constant_Q[:] = 0
@@ -759,13 +757,8 @@ def exact_queries(
         return query_KD
     constant_Q[:] = 0
     width = table_ND.shape[1]
-    for query in range(ids_Q.size):
-        rel = rel_Q[query] if rel_Q.size else 0
-        first_D, query_D = first_RD[rel], query_KD[query]
-        second_D = second_RD[rel] if code == COMPLEX else first_D
-        apply(code, first_D, second_D, known_KD[query][:width], query_D[:width])
-        if form == DISTANCE:
-            query_D[width] = 1
+    transform_rows(code, known_KD, ids_Q.size, width, rel_Q, parameters, query_KD)
+    query_KD[: ids_Q.size, width:] = 1  # under a distance, the last column
     return query_KD
 
 
@@ -872,32 +865,27 @@ def count_gathered_exactly(
     Candidates are rows of tables, rounded once. They begin at `first` of `ids`, which begin with the queries' entities.
     `operators` has the operator on the queries that hide a side; `transform_exactly` says what these and `tables` are.
     """
-    lhs_BK, rhs_BK = ids
-    lhs_KD, rhs_KD, query_KD, constant_Q, in_float64, scores_P = room
+    rows, query_KD, constant_Q, in_float64, scores_P = room
     form = bounds[0]
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk
-        gather_candidates(form, has_bias, tables[0], lhs_BK[chunk], lhs_BK[following], in_float64, lhs_KD)
-        gather_candidates(form, has_bias, tables[1], rhs_BK[chunk], rhs_BK[following], in_float64, rhs_KD)
-        if sides[0][0][1]:
-            queries_KD = exact_queries(
-                form, has_bias, operators[0], rhs_KD, tables[1], rhs_BK[chunk, : sides[0][0][0]], rel_BQ[chunk],
-                in_float64, query_KD, constant_Q,
-            )  # fmt: skip
-            total += count_side_exactly(
-                multiplications[0], queries_KD, constant_Q, lhs_KD, first, bounds, scores_P, in_float64[0], chunk,
-                sides[0],
-            )  # fmt: skip
-        if sides[1][0][1]:
-            queries_KD = exact_queries(
-                form, has_bias, operators[1], lhs_KD, tables[0], lhs_BK[chunk, : sides[1][0][0]], rel_BQ[chunk],
-                in_float64, query_KD, constant_Q,
-            )  # fmt: skip
-            total += count_side_exactly(
-                multiplications[1], queries_KD, constant_Q, rhs_KD, first, bounds, scores_P, in_float64[0], chunk,
-                sides[1],
-            )  # fmt: skip
+        for side in range(2):
+            gather_candidates(
+                form, has_bias, tables[side], ids[side][chunk], ids[side][following], in_float64, rows[side]
+            )
+        for side in range(2):
+            num_queries, num_candidates = sides[side][0]
+            if num_candidates:
+                known = 1 - side
+                queries_KD = exact_queries(
+                    form, has_bias, operators[side], rows[known], tables[known], ids[known][chunk, :num_queries],
+                    rel_BQ[chunk], in_float64, query_KD, constant_Q,
+                )  # fmt: skip
+                total += count_side_exactly(
+                    multiplications[side], queries_KD, constant_Q, rows[side], first, bounds, scores_P, in_float64[0],
+                    chunk, sides[side],
+                )  # fmt: skip
     return total
 
 

@@ -28,7 +28,7 @@ from pbgeval.ranking.groups import first_nan
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import BlockSizes, sizes_on
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.fast_products import fast_scores, values_by
+from pbgeval.scoring.fast_products import fast_scores, values_of_cells, values_of_pairs
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
@@ -78,7 +78,7 @@ class TorchBackend:
     def pairs(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the score (P,) of each prepared query with its own candidate: the bits of `Counted.read_P`."""
         if self.exact_comparator is not None:
-            return values_by(self.exact_comparator).paired(query_PD, candidate_PD)
+            return values_of_pairs(self.exact_comparator, query_PD, candidate_PD)
         return self.comparator.paired_scores(query_PD, candidate_PD)
 
     def values(self, block: Block) -> Tensor:
@@ -87,7 +87,7 @@ class TorchBackend:
         if block.read is None or not block.read[0].numel():
             return torch.empty(0, dtype=torch.float64, device=self.device)
         rows = block.queries.rows_BKD, block.candidates.rows_BCD
-        return values_by(self.exact_comparator).of_cells(*rows, moved(block.read, self.device))
+        return values_of_cells(self.exact_comparator, *rows, moved(block.read, self.device))
 
     def count(self, block: Block) -> Counted:
         """Count every candidate of a block for every query.

@@ -24,7 +24,7 @@ from torch import Tensor
 from pbgeval.jit import CompiledLoop, inner_loop
 from pbgeval.scoring import device_pairs
 from pbgeval.scoring.comparators import CLAMP, SMALLEST_SQUARE
-from pbgeval.scoring.distances import ABSOLUTE, absolute_of_pairs
+from pbgeval.scoring.distances import ABSOLUTE
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
 from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS
 
@@ -152,64 +152,20 @@ class GridProduct:
         vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
         found = grid_rows(vector_ND)
         if found is None:
-            on_grid_ND = self._on_grid(vector_ND)
+            on_grid_ND = _on_grid(vector_ND)
             found = on_grid_ND, on_grid_ND.square().sum(-1), (vector_ND - on_grid_ND).square().sum(-1)
         on_grid_ND, square_N, left_out_N = found  # squares are exact as well
         return _operand([on_grid_ND], square_N, left_out_N.sqrt() * SLACK, bias_N, constant_N)
 
-    @staticmethod
-    def _on_grid(vector_ND: Tensor) -> Tensor:
-        largest_N1 = vector_ND.abs().amax(-1, keepdim=True).double()
-        fraction_N1, _ = torch.frexp(largest_N1)
-        bits = grid_bits(vector_ND.shape[-1])
-        # The exact power of two above the largest number; an exponential would round on some hardware.
-        step_N1 = torch.where(largest_N1 > 0, largest_N1 / fraction_N1, 1.0) * 2.0**-bits
-        return (vector_ND / step_N1).round_().mul_(step_N1)
-
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
         """Return the values of a block and their error bounds."""
-        values_KC = self._values(
+        values_KC = _values(
+            self.comparator,
             _product(queries.factors_ND, candidates.factors_ND),
             (queries.square_N.unsqueeze(-1), queries.bias_N.unsqueeze(-1), queries.constant_N.unsqueeze(-1)),
             (candidates.square_N.unsqueeze(-2), candidates.bias_N.unsqueeze(-2)),
         )
         return FastScores(values_KC, queries.constant_N, self._errors(queries, candidates))
-
-    def paired(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
-        """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
-        if self.comparator.has_pair_kernel(query_PD):
-            return device_pairs.values(_pair_kind(self.comparator, candidate_PD), query_PD, candidate_PD)
-        every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
-        return self.of_cells(query_PD[None], candidate_PD[None], (every_P, every_P))
-
-    def of_cells(self, query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor]) -> Tensor:
-        """Do the same for cells of grids: (row of all grids' queries, column)."""
-        if self.comparator.has_pair_kernel(query_BKD[0]):
-            return device_pairs.values(_pair_kind(self.comparator, candidate_BCD), query_BKD, candidate_BCD, cells)
-        (query_KD, row_P), (candidate_CD, column_P) = rows_of_cells(query_BKD, candidate_BCD, cells)
-        query_KD, weight_K, constant_K = _columns(self.comparator, query_KD, of_queries=True)
-        candidate_CD, bias_C, _ = _columns(self.comparator, candidate_CD, of_queries=False)
-        sums = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=self.comparator.is_distance)
-        if sums is None:
-            q_PD, c_PD = self._on_grid(query_KD[row_P]), self._on_grid(candidate_CD[column_P])
-            sums = (q_PD * c_PD).sum(-1), q_PD.square().sum(-1), c_PD.square().sum(-1)
-        products_P, square_q_P, square_c_P = sums
-        of_queries = square_q_P, weight_K[row_P], constant_K[row_P]
-        return self._values(products_P, of_queries, (square_c_P, bias_C[column_P]))
-
-    def _values(
-        self, products: Tensor, query_terms: tuple[Tensor, Tensor, Tensor], candidate_terms: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        values = products
-        if self.comparator.is_distance:
-            values = products.mul_(2).sub_(candidate_terms[0]).sub_(query_terms[0])
-        if self.comparator.has_root:
-            values = values.neg_().clamp_(min=SMALLEST_SQUARE).sqrt_().neg_()
-        if self.comparator.clamps:
-            values = values.clamp_(-CLAMP, CLAMP)
-        if self.comparator.adds_bias:
-            values = values + query_terms[1] * candidate_terms[1]
-        return values + query_terms[2]
 
     def _errors(self, queries: Operand, candidates: Operand) -> Tensor:
         norm, left_out = candidates.norm_N.amax(-1, keepdim=True), candidates.left_out_N.amax(-1, keepdim=True)
@@ -256,21 +212,6 @@ class ColumnSums:
         error_K = fast.error_K + (apart_K + queries.constant_N.abs()) * 2.0**-40
         return FastScores(fast.scores_KC + queries.constant_N.unsqueeze(-1), queries.constant_N, error_K)
 
-    def paired(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
-        """Return the value of each (query, candidate) pair of prepared rows, bit-identical to `scores`."""
-        every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
-        return self.of_cells(query_PD[None], candidate_PD[None], (every_P, every_P))
-
-    def of_cells(self, query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor]) -> Tensor:
-        """Do the same for cells of grids: (row of all grids' queries, column)."""
-        (query_KD, row_P), (candidate_CD, column_P) = rows_of_cells(query_BKD, candidate_BCD, cells)
-        query_KD, weight_K, constant_K = _columns(self.comparator, query_KD, of_queries=True)
-        candidate_CD, bias_C, _ = _columns(self.comparator, candidate_CD, of_queries=False)
-        values_P = absolute_of_pairs((query_KD, row_P), (candidate_CD, column_P))
-        if self.comparator.adds_bias:
-            values_P = values_P + weight_K[row_P] * bias_C[column_P]
-        return values_P + constant_K[row_P]
-
 
 Operands = tuple[FloatProduct | ColumnSums, Operand, Operand]  # of queries and of candidates
 
@@ -278,6 +219,66 @@ Operands = tuple[FloatProduct | ColumnSums, Operand, Operand]  # of queries and 
 def values_by(comparator: ExactComparator) -> GridProduct | ColumnSums:
     """Return what makes the values of a comparator."""
     return ColumnSums(comparator, torch.float64) if comparator.adds_magnitudes else GridProduct(comparator)
+
+
+def values_of_pairs(comparator: ExactComparator, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
+    """Return the value of each pair of prepared rows, with the bits that it has in a block."""
+    if comparator.has_pair_kernel(query_PD):
+        return device_pairs.values(_pair_kind(comparator, candidate_PD), query_PD, candidate_PD)
+    every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
+    return values_of_cells(comparator, query_PD[None], candidate_PD[None], (every_P, every_P))
+
+
+def values_of_cells(
+    comparator: ExactComparator, query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Do the same for cells of grids: (row of all grids' queries, column)."""
+    if comparator.has_pair_kernel(query_BKD[0]):
+        return device_pairs.values(_pair_kind(comparator, candidate_BCD), query_BKD, candidate_BCD, cells)
+    (query_KD, row_P), (candidate_CD, column_P) = rows_of_cells(query_BKD, candidate_BCD, cells)
+    query_KD, weight_K, constant_K = _columns(comparator, query_KD, of_queries=True)
+    candidate_CD, bias_C, zero_C = _columns(comparator, candidate_CD, of_queries=False)
+    if comparator.adds_magnitudes:
+        sum_P = ABSOLUTE.paired(query_KD[row_P].double(), candidate_CD[column_P].double())
+        sums = sum_P, zero_C, zero_C
+    else:
+        found = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=comparator.is_distance)
+        if found is None:
+            q_PD, c_PD = _on_grid(query_KD[row_P]), _on_grid(candidate_CD[column_P])
+            found = (q_PD * c_PD).sum(-1), q_PD.square().sum(-1), c_PD.square().sum(-1)
+        sums = found
+    product_P, square_q_P, square_c_P = sums
+    of_queries = square_q_P, weight_K[row_P], constant_K[row_P]
+    return _values(comparator, product_P, of_queries, (square_c_P, bias_C[column_P]))
+
+
+def _values(
+    comparator: ExactComparator,
+    products: Tensor,
+    query_terms: tuple[Tensor, Tensor, Tensor],
+    candidate_terms: tuple[Tensor, Tensor],
+) -> Tensor:
+    """Return the values of sums of products: the terms are squares and biases, and the constants of queries."""
+    values = products
+    if comparator.is_distance:
+        values = products.mul_(2).sub_(candidate_terms[0]).sub_(query_terms[0])
+    if comparator.has_root:
+        values = values.neg_().clamp_(min=SMALLEST_SQUARE).sqrt_().neg_()
+    if comparator.clamps:
+        values = values.clamp_(-CLAMP, CLAMP)
+    if comparator.adds_bias:
+        values = values + query_terms[1] * candidate_terms[1]
+    return values + query_terms[2]
+
+
+def _on_grid(vector_ND: Tensor) -> Tensor:
+    """Return rows rounded to their grids, float64."""
+    largest_N1 = vector_ND.abs().amax(-1, keepdim=True).double()
+    fraction_N1, _ = torch.frexp(largest_N1)
+    bits = grid_bits(vector_ND.shape[-1])
+    # The exact power of two above the largest number; an exponential would round on some hardware.
+    step_N1 = torch.where(largest_N1 > 0, largest_N1 / fraction_N1, 1.0) * 2.0**-bits
+    return (vector_ND / step_N1).round_().mul_(step_N1)
 
 
 def rows_of_cells(
@@ -304,7 +305,7 @@ def true_values_and_scores(
     if comparator.has_pair_kernel(query_KD):
         return device_pairs.true_scores(_pair_kind(comparator, true_QD), query_KD, true_QD, row_Q)
     query_QD = query_KD if row_Q is None else query_KD.index_select(0, row_Q)
-    value_Q = values_by(comparator).paired(query_QD, true_QD).float()
+    value_Q = values_of_pairs(comparator, query_QD, true_QD).float()
     return value_Q, *comparator.scores_in_float64(query_QD, true_QD)
 
 
@@ -316,6 +317,11 @@ def _pair_kind(comparator: ExactComparator, candidate_ND: Tensor) -> device_pair
 def grid_bits(num_columns: int) -> int:
     """Return how many bits of its largest number a row keeps, so that sums of products are exact."""
     return (SIGNIFICAND - (num_columns - 1).bit_length()) // 2
+
+
+def grid_shifts(num_columns: int) -> float:
+    """Return 1.5 * 2^52 steps of a grid, per power of two that is not above the largest number of its row."""
+    return 3.0 * math.ldexp(1.0, SIGNIFICAND - 1 - grid_bits(num_columns))
 
 
 def grid_sums(
@@ -337,46 +343,44 @@ def grid_sums(
     takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_ND, y_ND))
     if not (takes and is_worth_it):
         return None
-    sums_3P = np.zeros((3, row_P.numel()), np.float64)
+    sums_3P = np.empty((3, row_P.numel()), np.float64)
     rows = [(x.numpy(), of_P.contiguous().numpy()) for x, of_P in ((x_ND, row_P), (y_ND, other_P))]
-    _grid_sums(*rows, grid_bits(x_ND.shape[1]), with_squares, sums_3P)
+    _grid_sums(*rows, grid_shifts(x_ND.shape[1]), with_squares, sums_3P)
     products_P, square_x_P, square_y_P = torch.from_numpy(sums_3P)
     return products_P, square_x_P, square_y_P
 
 
 @inner_loop()
-def _exponent(x_D):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return the exponent of the power of two above a row's largest number."""
+def _grid_shift(x_D, shifts):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return what `_rounded` needs to put a row on its grid: 1.5 * 2^52 steps of that, exactly (`grid_shifts`)."""
     largest = np.int32(0)
     for at in range(x_D.size):  # as integers, numbers without their signs have the same order
         largest = np.int32(max(largest, np.int32(np.float32(x_D[at]).view(np.int32) & 0x7FFFFFFF)))
-    return math.frexp(np.float64(np.int32(largest).view(np.float32)))[1]
+    number = np.float64(np.int32(largest).view(np.float32)).view(np.int64)
+    return np.int64(number & 0x7FF0000000000000).view(np.float64) * shifts  # by the power of two that is not above it
 
 
 @inner_loop()
-def _to_integer(x):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return the nearest integer, of two the even one; for magnitudes below 2^51, in half of the time of `rint`."""
-    return (x + 1.5 * 2.0**52) - 1.5 * 2.0**52
+def _rounded(x, shift):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return the nearest number on a grid, of two the even one; in half of the time of `rint`."""
+    return (x + shift) - shift
 
 
 @partial(CompiledLoop, may_reorder=True)  # no sum is rounded
-def _grid_sums(x_rows, y_rows, bits, with_squares, sums_3P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _grid_sums(x_rows, y_rows, shifts, with_squares, sums_3P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     (x_ND, row_P), (y_ND, other_P) = x_rows, y_rows
     for pair in range(row_P.size):
         x_D, y_D = x_ND[row_P[pair]], y_ND[other_P[pair]]
-        exponent_x, exponent_y = _exponent(x_D) - bits, _exponent(y_D) - bits
-        per_x, per_y = math.ldexp(1.0, -exponent_x), math.ldexp(1.0, -exponent_y)
+        shift_x, shift_y = _grid_shift(x_D, shifts), _grid_shift(y_D, shifts)
         products, squares_x, squares_y = np.float64(0), np.float64(0), np.float64(0)
         for at in range(x_D.size):
-            products += _to_integer(np.float64(x_D[at]) * per_x) * _to_integer(np.float64(y_D[at]) * per_y)
-        sums_3P[0, pair] = math.ldexp(products, exponent_x + exponent_y)
+            products += _rounded(np.float64(x_D[at]), shift_x) * _rounded(np.float64(y_D[at]), shift_y)
         if with_squares:
             for at in range(x_D.size):
-                x, y = _to_integer(np.float64(x_D[at]) * per_x), _to_integer(np.float64(y_D[at]) * per_y)
+                x, y = _rounded(np.float64(x_D[at]), shift_x), _rounded(np.float64(y_D[at]), shift_y)
                 squares_x += x * x
                 squares_y += y * y
-            sums_3P[1, pair] = math.ldexp(squares_x, 2 * exponent_x)
-            sums_3P[2, pair] = math.ldexp(squares_y, 2 * exponent_y)
+        sums_3P[0, pair], sums_3P[1, pair], sums_3P[2, pair] = products, squares_x, squares_y
 
 
 def grid_rows(x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -389,21 +393,20 @@ def grid_rows(x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         return None
     rows_ND = x_ND.flatten(0, -2)
     on_grid_ND, sums_2N = np.empty(rows_ND.shape, np.float64), np.empty((2, rows_ND.shape[0]), np.float64)
-    _grid_rows(rows_ND.numpy(), grid_bits(x_ND.shape[-1]), on_grid_ND, sums_2N)
+    _grid_rows(rows_ND.numpy(), grid_shifts(x_ND.shape[-1]), on_grid_ND, sums_2N)
     square_N, left_out_N = torch.from_numpy(sums_2N).view(2, *x_ND.shape[:-1])
     return torch.from_numpy(on_grid_ND).view(x_ND.shape), square_N, left_out_N
 
 
 @partial(CompiledLoop, may_reorder=True)  # no sum of squares is rounded, and what is left out need only be bounded
-def _grid_rows(x_ND, bits, on_grid_ND, sums_2N):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _grid_rows(x_ND, shifts, on_grid_ND, sums_2N):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     for row in range(x_ND.shape[0]):
         x_D, on_grid_D = x_ND[row], on_grid_ND[row]
-        exponent = _exponent(x_D) - bits
-        per, step = math.ldexp(1.0, -exponent), math.ldexp(1.0, exponent)
+        shift = _grid_shift(x_D, shifts)
         square, left_out = np.float64(0), np.float64(0)
         for at in range(x_D.size):
             x = np.float64(x_D[at])
-            number = _to_integer(x * per) * step
+            number = _rounded(x, shift)
             on_grid_D[at] = number
             square += number * number
             left_out += (x - number) * (x - number)

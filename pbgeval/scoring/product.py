@@ -84,14 +84,14 @@ def _products_for_all_threads() -> int:
     return 2 * max(torch.get_num_threads(), 1)
 
 
-def _pad_rows(x_BND: Tensor, num_rows: int) -> Tensor:
-    missing = num_rows - x_BND.shape[1]
-    return F.pad(x_BND, (0, 0, 0, missing)) if missing else x_BND
+def _pad_rows(x_ND: Tensor, num_rows: int) -> Tensor:
+    missing = num_rows - x_ND.shape[-2]
+    return F.pad(x_ND, (0, 0, 0, missing)) if missing else x_ND
 
 
 def padded_rows(x_ND: Tensor) -> Tensor:
     """Pad rows with zeros as a single `product` would: then it need not copy them."""
-    return _pad_rows(x_ND.unsqueeze(0), padded_size(x_ND.shape[0], 1, x_ND.dtype))[0]
+    return _pad_rows(x_ND, padded_size(x_ND.shape[0], 1, x_ND.dtype))
 
 
 def size_in_chunks(size: int, like: Tensor) -> int:
@@ -101,7 +101,7 @@ def size_in_chunks(size: int, like: Tensor) -> int:
 
 def padded_in_chunks(x_ND: Tensor) -> Tensor:
     """Return rows and as many of zeros below them as a `product` of many chunks would add to each."""
-    return _pad_rows(x_ND.unsqueeze(0), size_in_chunks(x_ND.shape[0], x_ND))[0]
+    return _pad_rows(x_ND, size_in_chunks(x_ND.shape[0], x_ND))
 
 
 def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
@@ -172,8 +172,7 @@ def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     grain = padded_size(1, 2, query_QD.dtype)
     num_products = max(-(-num_queries // grain), 1)
     query_BGD, candidate_BGD = (
-        _pad_rows(x_QD[None], num_products * grain).view(num_products, grain, dimension)
-        for x_QD in (query_QD, candidate_QD)
+        _pad_rows(x_QD, num_products * grain).view(num_products, grain, dimension) for x_QD in (query_QD, candidate_QD)
     )
     return product(query_BGD, candidate_BGD).diagonal(dim1=1, dim2=2).reshape(-1)[:num_queries]
 

@@ -319,7 +319,7 @@ def test_values_in_lists_are_grid_products(width: int) -> None:
         values_of_pairs(rows, width, shifts, comparator.is_distance, np.empty(width), value_P)
 
         with loops_used(False):
-            expected_P = fast_products.GridProduct(comparator).paired(query_PD, torch.from_numpy(rows[1]))
+            expected_P = fast_products.values_of_pairs(comparator, query_PD, torch.from_numpy(rows[1]))
         assert np.array_equal(value_P, expected_P.numpy())
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pbgeval.scoring import device_pairs, device_scores
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.fast_products import GridProduct
+from pbgeval.scoring.fast_products import values_of_pairs
 from pbgeval.scoring.true_scores import ExactTrue, described, row_hashes
 
 KINDS = [
@@ -74,10 +74,10 @@ def test_values_have_the_bits_of_a_cpu(kernel_device, monkeypatch, make, name, b
         return
     pairs = drawn(make, comparator, dimension)
 
-    found = GridProduct(comparator).paired(*pairs)
+    found = values_of_pairs(comparator, *pairs)
 
     on_a_cpu(monkeypatch)
-    assert torch.equal(found, GridProduct(comparator).paired(*pairs))
+    assert torch.equal(found, values_of_pairs(comparator, *pairs))
 
 
 def score(comparator: ExactComparator, query_D: Tensor, candidate_D: Tensor) -> Fraction:
@@ -101,7 +101,7 @@ def test_scores_and_signs_are_those_of_fractions(kernel_device, make, name, bias
 
     true = ExactTrue.from_pairs(comparator, query_PD, candidate_PD)
     score_P, error_P = true.score_Q, true.error_Q
-    assert torch.equal(true.value_Q, GridProduct(comparator).paired(query_PD, candidate_PD).float())
+    assert torch.equal(true.value_Q, values_of_pairs(comparator, query_PD, candidate_PD).float())
     exact = [score(comparator, *rows) for rows in zip(query_PD, candidate_PD, strict=True)]
     for found, error, expected in zip(score_P.tolist(), error_P.tolist(), exact, strict=True):
         assert abs(Fraction(found) - expected) <= Fraction(error)

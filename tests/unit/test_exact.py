@@ -25,6 +25,7 @@ from pbgeval.scoring.fast_products import (
     kind_in,
     operands_of,
     values_by,
+    values_of_pairs,
 )
 from pbgeval.scoring.true_scores import ExactTrue
 from pbgeval.stats.ranks import QueryCounts, RankCounts
@@ -204,7 +205,7 @@ def test_values_have_the_same_bits_for_any_order_of_sums():
                 assert torch.equal(every_KC[:, column : column + 1], one_K1)
                 for is_compiled in (False, True):
                     with loops_used(is_compiled):
-                        pairs_K = kind.paired(query_KL, candidate_CL[column].expand(37, -1))
+                        pairs_K = values_of_pairs(comparator, query_KL, candidate_CL[column].expand(37, -1))
                     assert torch.equal(every_KC[:, column], pairs_K)
 
 
