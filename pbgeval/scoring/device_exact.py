@@ -213,29 +213,15 @@ def are_listed(num_open: int) -> bool:
     return num_open <= MAX_OPEN_CELLS
 
 
-@frozen(eq=False)
-class Limits:
-    """What decides for each query, float64 (Q,): a score above `high` is better, one below `low` is worse."""
+def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_NQ: Tensor) -> Tensor:
+    """Return what decides products in float64, and write the counts before any candidate: how many compete.
 
-    limit_4Q: Tensor  # the middle, how far from it scores do not decide, high, low
-
-    @property
-    def middle_Q(self) -> Tensor:
-        return self.limit_4Q[0]
-
-    @property
-    def high_Q(self) -> Tensor:
-        return self.limit_4Q[2]
-
-    @property
-    def low_Q(self) -> Tensor:
-        return self.limit_4Q[3]
-
-
-def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_NQ: Tensor) -> Limits:
-    """Return the limits for products in float64, and write the counts before any candidate: how many compete."""
+    Returns:
+        Of each query, float64 (4, Q): the middle; how far from it scores do not decide; the score above which a
+        candidate is better; and the one below which it is worse.
+    """
     device, num_queries = target.score_Q.device, target.score_Q.numel()
-    found = torch.empty((4, num_queries), dtype=torch.float64, device=device)
+    limit_4Q = torch.empty((4, num_queries), dtype=torch.float64, device=device)
     is_distance = queries.square_BN is not None and candidates.square_BN is not None
     norm_Q, norm_B = queries.norm_BN.flatten(), candidates.largest_norm_B
     square_Q, square_B = norm_Q, norm_B  # not read
@@ -252,7 +238,7 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
         square_B,
         target.own_Q,
         count_NQ if target.marks is None else target.marks.number_4Q,  # not read where there are no marks
-        found,
+        limit_4Q,
         count_NQ,
         num_queries,
         queries.rows_BND.shape[1],
@@ -264,7 +250,7 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
         SLACK=SLACK,
         ROWS=LIMITED_ROWS,
     )
-    return Limits(found)
+    return limit_4Q
 
 
 def count(queries: ExactRows, candidates: ExactRows, target: Target, num_groups: int = 1) -> ExactCounts:
@@ -286,19 +272,19 @@ def count(queries: ExactRows, candidates: ExactRows, target: Target, num_groups:
     if not open_P.numel():
         return ExactCounts(torch.zeros(shape, dtype=torch.int32, device=device), (open_P[0], open_P[1]), num_open)
     count_NQ = torch.empty(shape, dtype=torch.int32, device=device)
-    limits = limits_of(queries, candidates, target, count_NQ)
+    limit_4Q = limits_of(queries, candidates, target, count_NQ)
     most = num_grids * -(-num_queries // DECIDED_ROWS) * -(-num_columns // DECIDED_COLUMNS)
     tiles = DecidedTiles(count_NQ, None, most, of_marks)
     is_large = num_queries * num_columns >= MIN_SCREENED_CELLS
     if num_grids == 1 and target.marks is None and is_large and _screens(device):
-        mark_GQ = _screened(queries, candidates, limits, count_NQ[0], num_open[:1])
+        mark_GQ = _screened(queries, candidates, limit_4Q, count_NQ[0], num_open[:1])
         marked = _tiles_of_marks(mark_GQ, num_columns, of_marks)
         if holds(_all_are_listed, of_marks[2:]):
             tiles = marked
         else:
             count_NQ[0].zero_()
     found = ExactCounts(count_NQ, (open_P[0], open_P[1]), num_open)
-    _decide(queries, candidates, limits, target, tiles, found)
+    _decide(queries, candidates, limit_4Q, target, tiles, found)
     return found
 
 
@@ -355,14 +341,14 @@ class Screen:
         )
 
 
-def _screened(queries: ExactRows, candidates: ExactRows, limits: Limits, better_Q: Tensor, none: Tensor) -> Tensor:
+def _screened(queries: ExactRows, candidates: ExactRows, limit_4Q: Tensor, better_Q: Tensor, none: Tensor) -> Tensor:
     """Add the better candidates of clear segments; return the marks of the others, int8 (segments, Q).
 
     A probe says how many products are to be taken. The kernel is started for either number, and one returns at once.
     There are `none` before the probe.
     """
     num_queries, num_columns = better_Q.numel(), candidates.rows_BND.shape[1]
-    screen = screen_of(queries, candidates, limits)
+    screen = screen_of(queries, candidates, limit_4Q)
     few = min(PROBED_QUERIES, num_queries), min(PROBED_COLUMNS, num_columns)
     probed_GQ = empty_marks(few, better_Q.device)
     screen.run(1, few, (torch.empty_like(better_Q), probed_GQ), (none, 0))
@@ -395,9 +381,9 @@ def screen_options(width: int, num_parts: int, *, stays: bool, has_constant: boo
     }
 
 
-def screen_of(queries: ExactRows, candidates: ExactRows, limits: Limits) -> Screen:
+def screen_of(queries: ExactRows, candidates: ExactRows, limit_4Q: Tensor) -> Screen:
     """Return the rows of a screen, and the limits for it."""
-    x, y, num_queries, device = queries.half, candidates.half, limits.limit_4Q.shape[1], limits.limit_4Q.device
+    x, y, num_queries, device = queries.half, candidates.half, limit_4Q.shape[1], limit_4Q.device
     true_Q = torch.empty(num_queries, dtype=torch.float32, device=device)
     error_2Q, constant_C = true_Q.new_empty((2, num_queries)), None
     unread = x.scale
@@ -409,7 +395,7 @@ def screen_of(queries: ExactRows, candidates: ExactRows, limits: Limits) -> Scre
     launch(
         _kernels().write_screen_limits,
         -(-max(num_queries, num_stored) // LIMITED_ROWS),
-        limits.limit_4Q,
+        limit_4Q,
         x.length_3N,
         y.largest_3,
         largest_square_B,
@@ -436,7 +422,7 @@ def screen_of(queries: ExactRows, candidates: ExactRows, limits: Limits) -> Scre
 
 
 def _decide(
-    queries: ExactRows, candidates: ExactRows, limits: Limits, target: Target, tiles: DecidedTiles, found: ExactCounts
+    queries: ExactRows, candidates: ExactRows, limit_4Q: Tensor, target: Target, tiles: DecidedTiles, found: ExactCounts
 ) -> None:
     """Add what tiles decide to the counts, and list the cells that stay open."""
     marks, num_groups = target.marks, 0 if target.marks is None else target.marks.num_groups
@@ -447,9 +433,9 @@ def _decide(
         tiles.most,
         query_QD,
         candidates.transposed_DC,
-        limits.high_Q if constant_BN is None else constant_BN,  # not read where there is none
-        limits.high_Q,
-        limits.low_Q,
+        limit_4Q[2] if constant_BN is None else constant_BN,  # not read where there is none
+        limit_4Q[2],
+        limit_4Q[3],
         target.hash_Q.contiguous(),
         target.own_Q,
         candidates.hash_BN,

@@ -358,7 +358,7 @@ def differences(
         constant_C = on_host(candidates.constant_BN[0])
         gap_QC = gap_QC + np.float32(constant_C * scale)
         exact_QC = exact_QC + constant_C
-    exact_QC = (exact_QC - on_host(limits.middle_Q)[:, None]) * scale
+    exact_QC = (exact_QC - on_host(limits[0])[:, None]) * scale
     return np.abs(gap_QC - exact_QC), np.broadcast_to(apart_Q[:, None], exact_QC.shape)
 
 
