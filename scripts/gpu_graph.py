@@ -30,7 +30,15 @@ from pbgeval.ranking.query_edges import (
 from pbgeval.ranking.query_group_state import CellSample, QueryGroupState, SampledCells, TopCandidates, rows_to_keep
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
-from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, LossSettings, PassSettings, Relation
+from pbgeval.ranking.settings import (
+    CandidateSets,
+    Competition,
+    EdgeOrigin,
+    LossSettings,
+    PassSettings,
+    Relation,
+    UnitOfEdges,
+)
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.home import Home, come_home
@@ -124,7 +132,7 @@ def rank_bucket(
         key_E, answers = graph.keys(side)
         known[side] = KnownOfEdges(KnownAnswers(*answers), key_E)
     tables = {(TYPE, side): table for side in ENDS}
-    results = bucket_pass(graph.edges, ORIGIN, tables, settings, Competition(filters=[known]))
+    results = bucket_pass(UnitOfEdges(graph.edges, ORIGIN, tables, Competition(filters=[known])), settings)
     found: dict[str, Tensor] = {}
     for side, result in results.items():
         order = torch.argsort(result.rows_Q)

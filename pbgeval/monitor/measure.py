@@ -32,7 +32,7 @@ from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.cpu_lists import slow_exact_lists
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists, number_chunks
-from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
+from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables, UnitOfEdges
 from pbgeval.scoring.block_scorer import (
     RowScorer,
     Scorer,
@@ -227,7 +227,7 @@ def measure(
     for unit in window_units(0, bucket, edges.num_edges, protocol.lists.unit_rows(edges.num_edges, 1)):
         rows = slice(unit.start, unit.stop)
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
-        for side, result in bucket_pass(block, origin, tables, settings).items():
+        for side, result in bucket_pass(UnitOfEdges(block, origin, tables), settings).items():
             raw = result.counts.raw
             stats[side] += RankStats.from_queries(protocol.layout, raw, loss_Q=result.loss_Q)
             counts[side][:, unit.start + result.rows_Q] = torch.stack([raw.better_Q, raw.tied_Q, raw.num_competitors_Q])

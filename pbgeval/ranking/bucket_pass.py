@@ -24,33 +24,24 @@ from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.relations import HiddenRelations, RelationCandidates
 from pbgeval.ranking.sampled import WordsOn, count_sampled
 from pbgeval.ranking.sampled_lists import CandidatePolicy
-from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Tables
+from pbgeval.ranking.settings import PassSettings, UnitOfEdges
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.ranking.torch_backend import LOSS_CANDIDATES_PER_BLOCK
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.home import Home, come_home
 from pbgeval.scoring.scorer import QueryGroup
-from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.rows import MemoryRows
 
 
 def bucket_pass(
-    edges: EdgeBlock,
-    origin: EdgeOrigin,
-    tables: Tables,
-    settings: PassSettings,
-    competition: Competition | None = None,
-    relations: RelationCandidates | None = None,
+    unit: UnitOfEdges, settings: PassSettings, relations: RelationCandidates | None = None
 ) -> dict[Side, SideResult]:
     """Rank one window (under pbg_semantics: one slice) of a bucket's edges.
 
     Args:
-        edges: consecutive rows, a whole window: chunks never reach over its borders.
-        origin: the file, and what addresses its draws.
-        tables: the bucket's partitions, by entity type and side.
+        unit: the edges, and what they are ranked with.
         settings: the protocol.
-        competition: which edges are evaluated and which candidates do not compete; None: all edges, and all compete.
         relations: that may compete where one is hidden; None: none is.
 
     Returns:
@@ -59,22 +50,16 @@ def bucket_pass(
     Raises:
         DataError: an id out of range, a zero vector under cos, or a score that is not a number.
     """
-    competition = competition or Competition()
-    device = next(iter(tables.values())).device
-    tallies = come_home(device, partial(_tallied, edges, origin, tables, settings, competition, relations))
-    return {side: tally.finish(filtered=bool(competition.filters)) for side, tally in tallies.items()}
+    device = next(iter(unit.tables.values())).device
+    tallies = come_home(device, partial(_tallied, unit, settings, relations))
+    return {side: tally.finish(filtered=bool(unit.competition.filters)) for side, tally in tallies.items()}
 
 
 def _tallied(
-    edges: EdgeBlock,
-    origin: EdgeOrigin,
-    tables: Tables,
-    settings: PassSettings,
-    competition: Competition,
-    relations: RelationCandidates | None,
-    home: Home,
+    unit: UnitOfEdges, settings: PassSettings, relations: RelationCandidates | None, home: Home
 ) -> dict[Side, SideTally]:
     """Rank the edges; what is found is in the tallies once it has come home."""
+    edges, origin, competition = unit.edges, unit.origin, unit.competition
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E, competition.pool_share) for side in settings.sides}
     file_row_E = edges.start + np.arange(edges.rel.numel())
@@ -91,7 +76,7 @@ def _tallied(
         of_groups = group_by_relation(edges.rel, evaluated_E)
     for index, rows_E in of_groups.items():
         relation = settings.relations[index]
-        groups[index] = group = make_group(relation, rows_E, edges, origin, tables, competition)
+        groups[index] = group = make_group(relation, rows_E, unit)
         if competition.chunks is not None:
             num_chunks = -(-rows_E.numel() // settings.lists.chunk_size)
             chosen[index] = values_between(competition.chunks, before, before + num_chunks) - before

@@ -20,7 +20,7 @@ from pbgeval.errors import DataError, EvalError, UnrankableError
 from pbgeval.notation import ENDS, Side, values_between
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.query_edges import CompetingEntities, GatheredVectors
-from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, Tables
+from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, UnitOfEdges
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -164,26 +164,25 @@ def refused_by_name(
         raise source.unrankable(error, scorer, side, *named(error.rows[0])) from error
 
 
-def make_group(
-    relation: Relation, rows_E: Tensor, edges: EdgeBlock, origin: EdgeOrigin, tables: Tables, competition: Competition
-) -> Group:
+def make_group(relation: Relation, rows_E: Tensor, unit: UnitOfEdges) -> Group:
     """Look up and check both ends of a group's edges.
 
     Raises:
         DataError: an entity or feature id is out of range; it names file, dataset and row.
     """
+    edges = unit.edges
     ids_E = {Side.LHS: edges.lhs, Side.RHS: edges.rhs}
-    of_group = {side: tables[relation.scorer.entity_type(side), side] for side in ENDS}
-    for side, table in [*of_group.items()]:
-        where = f"{origin.label}: dataset {side.pick('lhs', 'rhs')}"
+    tables = {side: unit.tables[relation.scorer.entity_type(side), side] for side in ENDS}
+    for side, table in [*tables.items()]:
+        where = f"{unit.origin.label}: dataset {side.pick('lhs', 'rhs')}"
         if table.featurized:
             features = side.pick(edges.lhs_features, edges.rhs_features)
-            ids_E[side], of_group[side] = _with_features(
+            ids_E[side], tables[side] = _with_features(
                 table, features, rows_E, f"{where}d_data", edges.start, relation.dtype
             )
         else:
             check_range(ids_E[side][rows_E], table.num_rows, where, edges.start, table.label, rows_E)
-    return Group(relation, edges, origin, ids_E, of_group, competition)
+    return Group(relation, edges, unit.origin, ids_E, tables, unit.competition)
 
 
 def check_range(ids_E: Tensor, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None) -> None:

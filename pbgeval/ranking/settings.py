@@ -18,6 +18,7 @@ from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.stats.rank_stats import StatsLayout
+from pbgeval.storage.edges import EdgeBlock
 
 
 @frozen(eq=False)
@@ -134,3 +135,13 @@ class Competition:
 
 
 Tables = Mapping[tuple[str, Side], EntityTable]  # of one bucket, by entity type and side
+
+
+@frozen(eq=False)
+class UnitOfEdges:
+    """Consecutive edges of a bucket, and what they are ranked with."""
+
+    edges: EdgeBlock  # a whole window: chunks never reach over its borders
+    origin: EdgeOrigin  # the file, and what addresses its draws
+    tables: Tables  # the bucket's partitions
+    competition: Competition = field(factory=Competition)

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 from torch import Tensor
 
 from pbgeval.notation import ENDS, Side, grouped
@@ -23,7 +23,7 @@ from pbgeval.ranking.groups import Group
 from pbgeval.ranking.relations import RelationCandidates
 from pbgeval.ranking.sampled import CandidateList, ChunkPart, Scored, auc_cells, copies_of_true, count_by_loop
 from pbgeval.ranking.sampled_lists import CandidatePolicy
-from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Tables
+from pbgeval.ranking.settings import Competition, PassSettings, UnitOfEdges
 from pbgeval.ranking.tally import SideResult
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.stats.groups import ScorePool, sortable_int32
@@ -37,16 +37,6 @@ MAX_CELLS_TOGETHER = 3 << 12
 MAX_BYTES = 1 << 24  # of the partitions that waiting units hold: of larger ones, loading takes longer than the calls
 
 L = TypeVar("L")
-
-
-@frozen(eq=False)
-class UnitOfEdges:
-    """Consecutive edges of a bucket, and what they are ranked with: see `bucket_pass`."""
-
-    edges: EdgeBlock
-    origin: EdgeOrigin
-    tables: Tables
-    competition: Competition
 
 
 @define(eq=False)
@@ -68,7 +58,7 @@ class UnitPasses(Generic[L]):
         num_bytes = sum(table.embeddings_ND.nbytes for table in unit.tables.values())
         num_cells = unit.edges.num_edges * self.settings.lists.longest_list * len(self.settings.sides)
         if num_cells > MAX_CELLS or num_bytes > MAX_BYTES or not _may_wait(unit, self.settings):
-            yield label, self._ranked(unit)
+            yield label, bucket_pass(unit, self.settings, self.relations)
             return
         self._waiting.append((label, unit))
         self._num_cells += num_cells
@@ -91,10 +81,7 @@ class UnitPasses(Generic[L]):
             units = [unit for _, unit in pairs]
             found = _count_together(units, relation, self.settings) if len(units) > 1 else None
             for at, (label, unit) in enumerate(pairs):
-                yield label, self._ranked(unit) if found is None else found[at]
-
-    def _ranked(self, unit: UnitOfEdges) -> dict[Side, SideResult]:
-        return bucket_pass(unit.edges, unit.origin, unit.tables, self.settings, unit.competition, self.relations)
+                yield label, bucket_pass(unit, self.settings, self.relations) if found is None else found[at]
 
 
 def _relation_of(unit: UnitOfEdges, settings: PassSettings) -> int:

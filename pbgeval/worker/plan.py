@@ -34,7 +34,7 @@ from pbgeval.ranking.backend import load_compiled
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.sampled_lists import CandidatePolicy
-from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Relation, Tables
+from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Relation, Tables, UnitOfEdges
 from pbgeval.results.document import SideOfEdges
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.full_precision import CallerSettings
@@ -395,7 +395,8 @@ class _Trial:
         origin = EdgeOrigin(str(self.file.path), (self.path_index, self.file.bucket))
         edges = self._edges(num_edges)
         begun, cpu_before = time.perf_counter(), time.process_time()
-        found = bucket_pass(edges, origin, self.tables, self.settings, Competition(degree_weights=self._degree_weights))
+        competition = Competition(degree_weights=self._degree_weights)
+        found = bucket_pass(UnitOfEdges(edges, origin, self.tables, competition), self.settings)
         record = Record.empty(self.protocol)
         for side, result in found.items():
             groups = {RELATION: edges.rel[result.rows_Q]}

@@ -38,7 +38,8 @@ from pbgeval.inputs.protocol import Protocol
 from pbgeval.jit import announced_compiling
 from pbgeval.notation import WorkUnit
 from pbgeval.progress import Observer
-from pbgeval.ranking.unit_passes import UnitOfEdges, UnitPasses
+from pbgeval.ranking.settings import UnitOfEdges
+from pbgeval.ranking.unit_passes import UnitPasses
 from pbgeval.results.document import ReportContext, make_result
 from pbgeval.results.output import IMPORTED, kept_edges_path
 from pbgeval.results.result import Result

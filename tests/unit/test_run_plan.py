@@ -21,7 +21,7 @@ from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.progress import Observer
-from pbgeval.storage.edges import EdgeBlock
+from pbgeval.ranking.settings import UnitOfEdges
 from pbgeval.worker import buckets, rounds, sweep
 from pbgeval.worker import plan as planning
 from pbgeval.worker import run as running
@@ -142,9 +142,9 @@ def test_as_many_edges_of_a_measurement_share_a_relation_as_in_the_run(
     monkeypatch.setattr(planning, "FIRST_EDGES", 1)
     monkeypatch.setattr(planning, "MEASURED_SECONDS", 1000.0)
 
-    def spied(edges: EdgeBlock, *rest: Any) -> Any:
-        found[edges.num_edges] = len({*edges.rel.tolist()})
-        return rank(edges, *rest)
+    def spied(unit: UnitOfEdges, *rest: Any) -> Any:
+        found[unit.edges.num_edges] = len({*unit.edges.rel.tolist()})
+        return rank(unit, *rest)
 
     monkeypatch.setattr(planning, "bucket_pass", spied)
 
