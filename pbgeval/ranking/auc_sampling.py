@@ -15,7 +15,6 @@ from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.draws import HOST, DrawStream, fractions, uniform_below
-from pbgeval.scoring import device_lists
 from pbgeval.storage.transfers import sent
 
 EXACT_CELLS = 1 << 24
@@ -116,10 +115,6 @@ class AucSampling:
             is_whole = num_rows == rows.size
             parts.append(words_ED if is_whole else words_ED[sent(torch.from_numpy(rows - first), words_ED.device)])
         return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def draw(self, words_QD: Tensor, marks: device_lists.Marks) -> device_lists.DrawnCells:
-        """Do as `cells` and `true_is_kept` on a GPU, where cells of lists are marked."""
-        return device_lists.draw(words_QD, marks, self.competing_rate * marks.mark_QC.shape[1], self.true_rate)
 
     def true_is_kept(self, words_QD: Tensor) -> Tensor:
         """Return which queries' true scores enter the sample, bool (Q,)."""

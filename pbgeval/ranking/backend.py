@@ -30,9 +30,10 @@ def backend_for(
         keeps_scores: whether the scores themselves are asked for.
         num_cells: the scores that will be counted, about: few of them do not pay for loading a compiled loop.
     """
-    if device.type == "cpu" and not device_scores.takes(device):
+    of_gpu = device_scores.takes(device)
+    if device.type == "cpu" and not of_gpu:
         return CpuBackend.of_scorer(scorer, dtype, keeps_scores=keeps_scores, num_cells=num_cells)
-    backend = GpuBackend if device_scores.takes(device) else TorchBackend
+    backend = GpuBackend if of_gpu else TorchBackend
     return backend(scorer.comparator, scorer.exact_comparator, device, dtype, keeps_scores)
 
 

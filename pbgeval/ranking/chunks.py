@@ -83,7 +83,7 @@ def chunk_blocks(
     word = first_row * lists.words_per_row
     for relation, rows_E in groups.items():
         for start, stop, longest_chunk in _chunk_runs(rows_E.shape[0], lists):
-            block = _block(rows_E[start:stop], lists, word, longest_chunk)
+            block = chunks_of_rows(rows_E[start:stop], lists, word, longest_chunk)
             if chosen is None:
                 yield relation, block
             else:
@@ -110,7 +110,8 @@ def _chunk_runs(num_rows: int, lists: SampledLists) -> Iterator[tuple[int, int, 
         yield from ((start, stop, longest_chunk) for start, stop in pairwise(borders) if start < stop)
 
 
-def _block(rows_E: Tensor, lists: SampledLists, word: int, longest_chunk: int) -> ChunkBlock:
+def chunks_of_rows(rows_E: Tensor, lists: SampledLists, word: int, longest_chunk: int) -> ChunkBlock:
+    """Return whole chunks of rows, or one short chunk; their draws begin at a word."""
     rows_BQ = rows_E.view(-1, min(lists.chunk_size, rows_E.shape[0]))
     chunk_size = rows_BQ.shape[1]
     num_batch = chunk_size if lists.num_batch_negs else 0

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pbgeval.ranking.block import Block, QueryRows
 from pbgeval.ranking.counting import CellIndex, are_among, count_compared
-from pbgeval.scoring import device_pairs
+from pbgeval.scoring import device_lists, device_pairs
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import rows_of_cells
@@ -191,9 +191,14 @@ def decided(block: Block, counts: QueryCounts, cells: CellIndex) -> QueryCounts:
     query_P, column_P = cells
     if not query_P.numel():
         return counts
-    row_P = block.queries.row_on_device_Q[query_P]
-    known_P = are_among(row_P, column_P, block.known_on_device, block.num_columns)
-    return with_signs(counts, query_P, signs_of(block.queries, block.candidates.rows_BCD, *cells), known_P)
+    if block.marks is None:
+        row_P = block.queries.row_on_device_Q[query_P]
+        known_P, in_time_P = are_among(row_P, column_P, block.known_on_device, block.num_columns), None
+    else:
+        mark_P = block.marks.of_cells(query_P, column_P)
+        known_P, in_time_P = (mark_P & device_lists.KNOWN) != 0, (mark_P & device_lists.IN_TIME) != 0
+    signs_P = signs_of(block.queries, block.candidates.rows_BCD, *cells)
+    return with_signs(counts, query_P, signs_P, known_P, in_time_P)
 
 
 def with_signs(

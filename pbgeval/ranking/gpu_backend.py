@@ -6,7 +6,7 @@ import operator
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking.block import Block, Counted, NotANumberError, QueryRows, moved
@@ -64,14 +64,14 @@ class GpuBackend(TorchBackend):
 
     def count(self, block: Block) -> Counted:
         true = block.queries.true
-        if self.counts_exactly and (block.is_one_grid or block.queries.each_own):
+        if self.counts_exactly:
             is_distance = self.exact_comparator is not None and self.exact_comparator.is_distance
             if not is_distance or holds(_can_be_doubled, *block.queries.ends):
                 return self._count_exactly(block)
         if block.marks is not None and self.exact_comparator is None:
             return self._count_listed(block)
         if not (self.counts_by_tiles and block.is_one_grid and block.excluded is None and true is not None):
-            return self._with_answers_in_time(block, super().count(block))
+            return super().count(block)
         assert isinstance(true, TrueScores), "ranks are not exact"
         assert self.comparator.term is not None, "counted by tiles"
         scores_KC = self._scores(block) if self.keeps_scores else None
@@ -87,18 +87,6 @@ class GpuBackend(TorchBackend):
             row_P, column_P = moved(block.read, self.device)
             read_P = device_scores.pairs(query_KD, row_P, candidate_CD, column_P, self.comparator.term)
         return Counted(QueryCounts.of_rows(count_NQ), true.score_Q, read_P, NO_CELLS, scores_KC)
-
-    @property
-    def counts_in_time(self) -> bool:
-        return self.counts_by_tiles or self.counts_exactly
-
-    def _with_answers_in_time(self, block: Block, counted: Counted) -> Counted:
-        if block.in_time is None or counted.open is None:
-            return counted
-        count_NQ = _before_candidates(block)
-        self._add_answers(count_NQ, block, self._known(block))
-        in_time = QueryCounts.of_rows(count_NQ).in_time
-        return evolve(counted, counts=QueryCounts(counted.counts.raw, counted.counts.known, in_time))
 
     def _add_answers(self, count_NQ: Tensor, block: Block, known: _Known) -> None:
         """Add known answers, and those known in time, to the counts of their groups."""
@@ -165,14 +153,9 @@ class GpuBackend(TorchBackend):
     # Exact ranks.
 
     def _count_exactly(self, block: Block) -> Counted:
-        """Count a block and decide all of its cells."""
-        true = block.queries.true
+        """Count a block and decide all of its cells, if not too many stay open."""
+        queries, candidates, marks, true = block.queries, block.candidates, block.marks, block.queries.true
         assert isinstance(true, ExactTrue), "ranks are exact"
-        return Counted(self._exact_counts(block, true), true.value_Q, self.values(block), NO_CELLS, None)
-
-    def _exact_counts(self, block: Block, true: ExactTrue) -> QueryCounts:
-        """Count the candidates of a block, or those of its halves if too many cells stay open."""
-        queries, candidates, marks = block.queries, block.candidates, block.marks
         hash_Q = row_hashes(true.rows_QD)
         known = _Known(hash_Q) if marks is not None else self._known(block)
         own_Q = known.own_Q  # not read where there are marks
@@ -180,9 +163,7 @@ class GpuBackend(TorchBackend):
         num_groups = block.num_groups if marks is None else marks.num_groups
         found = device_exact.count(queries.exact, candidates.exact, target, num_groups)
         if not holds(device_exact.are_listed, found.num_open[:1]):
-            middle = block.num_columns // 2
-            halves = block.between(0, middle), block.between(middle, block.num_columns)
-            return self._exact_counts(halves[0], true) + self._exact_counts(halves[1], true)
+            return Counted(QueryCounts.of_rows(found.count_NQ), true.value_Q, self.values(block), None, None)
         count_NQ, group = found.count_NQ, device_lists.ALL
         if found.open[0].numel():
             signs_P = signs_of(queries, candidates.rows_BCD, *found.open, found.num_open)
@@ -192,7 +173,7 @@ class GpuBackend(TorchBackend):
             signs_P = signs_of(queries, candidates.rows_BCD, *excluded)
             device_lists.add_signs(count_NQ, excluded, signs_P, group, amount=-1, competing=-1)
         self._add_answers(count_NQ, block, known)
-        return QueryCounts.of_rows(count_NQ)
+        return Counted(QueryCounts.of_rows(count_NQ), true.value_Q, self.values(block), NO_CELLS, None)
 
 
 def _can_be_doubled(low: float, high: float) -> bool:

@@ -13,13 +13,12 @@ from attrs import astuple, define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError
-from pbgeval.notation import Side, distinct, is_among
+from pbgeval.notation import Side, distinct
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.backend import Backend
 from pbgeval.ranking.best_on_device import BestOnDevice, listed
 from pbgeval.ranking.block import QueryRows
 from pbgeval.ranking.groups import QuerySource, refuse_nan_of_pairs, refused_by_name
-from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
 from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
@@ -381,14 +380,6 @@ class QueryGroupState:
         return self.queries.query_group.scorer.exact_comparator
 
     @property
-    def reads_in_time(self) -> bool:
-        """Whether blocks supply the scores of what a time-aware filter leaves out.
-
-        A model may need as long for a few pairs as for a block.
-        """
-        return isinstance(self.comparator, ScorerComparator)
-
-    @property
     def pool(self) -> ScoreCollector | PooledScores | None:
         """The collector of every competitor's score, usable from any thread; None: a sample is enough."""
         if self.result.pooled is not None:
@@ -465,24 +456,6 @@ class QueryGroupState:
     def add_scores(self, query_P: np.ndarray, known_P: np.ndarray | None, score_P: Tensor) -> None:
         """Add scores that the pooled AUC samples (`ScoreCollector.add`)."""
         self.result.scores.add(query_P, score_P, known_P)
-
-    def add_in_time(self, block: QueryBlock, counts_3Q: Tensor) -> None:
-        """Add the counts of candidates that the time-aware filter removes, on the host."""
-        self.result.counts_NQ[6:, block.first : block.stop] += counts_3Q
-
-    def in_time_cells(
-        self, block: QueryBlock, in_time: KnownAnswers, at_a_time: int
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (query in the block, entity id) of what the time-aware filter removes, except true entities."""
-        assert self.in_time_Q is not None, "there is such a filter"
-        competing = self.competing.entity_ids(block.relation)
-        for query, at in positions_of_lists(*in_time.lists(self.in_time_Q[block.first : block.stop]), at_a_time):
-            entity_id = in_time.entity_id_P[at]
-            counts = entity_id != self.queries.true_Q[block.first + query]
-            if competing is not None:
-                counts &= is_among(entity_id, competing)
-            if counts.any():
-                yield query[counts], entity_id[counts]
 
     def counts(self) -> QueryCounts:
         """Return the counts of all queries, once every candidate has been met."""

@@ -10,11 +10,10 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
-from pbgeval.ranking.counting import NO_CELLS, CellIndex
+from pbgeval.ranking.counting import CellIndex
 from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.query_group_state import CellSample, QueryGroupState
-from pbgeval.scoring.block_sizes import sizes_on
 
 TASKS_PER_THREAD = 4  # so that none waits long for the last
 
@@ -28,8 +27,7 @@ class RangeWork:
     entity_ids_C: np.ndarray
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
-    in_time: KnownAnswers | None  # what a time-aware filter leaves out, if it is read from blocks
-    answers_in_time: Sequence[KnownAnswers] | None  # the same in each run, by columns, if blocks say it
+    in_time_of: Sequence[KnownAnswers] | None  # what a time-aware filter leaves out in each run, by columns
     runs: Sequence[CandidateRows]
     known_of: Sequence[KnownAnswers] | None  # in each run, by columns
     cells: CellSample  # whose scores are read from blocks, by query; some may not compete here
@@ -51,11 +49,8 @@ class RangeWork:
         runs = [candidates.between(start, start + width) for start in range(0, len(entity_ids_C), width)]
         of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
         known_of = None if of_keys is None else known_by_run(of_keys, entity_ids_C, width)
-        answers = None
-        if in_time is not None and state.backend.counts_in_time:
-            answers = known_by_run(in_time, entity_ids_C, width)
-        in_time = in_time if state.reads_in_time else None
-        return cls(state, queries, entity_ids_C, width, known, in_time, answers, runs, known_of, cells)
+        in_time_of = None if in_time is None else known_by_run(in_time, entity_ids_C, width)
+        return cls(state, queries, entity_ids_C, width, known, in_time_of, runs, known_of, cells)
 
     def entity_ids(self, run: int) -> np.ndarray:
         """Return the entity ids of a run's candidates."""
@@ -64,8 +59,8 @@ class RangeWork:
     def block(self, queries: QueryRows, block: QueryBlock, own_Q: Tensor, run: int, read: CellIndex | None) -> Block:
         """Return the block of some queries and a run of candidates; `own_Q` are columns of the range."""
         in_time, own_Q = None, own_Q - run * self.width
-        if self.answers_in_time is not None and self.state.in_time_Q is not None:
-            answers, key_Q = self.answers_in_time[run], self.state.in_time_Q[block.first : block.stop]
+        if self.in_time_of is not None and self.state.in_time_Q is not None:
+            answers, key_Q = self.in_time_of[run], self.state.in_time_Q[block.first : block.stop]
             key_P, column_P = torch.from_numpy(answers.key_P), torch.from_numpy(answers.entity_id_P)
             in_time = key_P, column_P, torch.from_numpy(key_Q)
         return Block(queries, self.runs[run], own_Q, self.known_in(run, block), read=read, in_time=in_time)
@@ -91,18 +86,6 @@ class RangeWork:
         known = self.known and self.known.of_keys(block.first_key, block.stop_key)
         cells = torch.from_numpy(row[order]), torch.from_numpy(column[order])
         return query, are_known(self.state, known, query, entity_id), cells
-
-    def in_time_in(self, run: int, block: QueryBlock) -> tuple[Tensor, CellIndex]:
-        """Return the cells of a block in a run that a time-aware filter leaves out: query, and (row, column)."""
-        if self.in_time is None:
-            return NO_CELLS[0], NO_CELLS
-        most = sizes_on(self.state.device).pairs
-        parts = [np.empty((2, 0), np.int64), *map(np.stack, self.state.in_time_cells(block, self.in_time, most))]
-        query, entity_id = np.concatenate(parts, axis=1)
-        column = positions(self.entity_ids(run), entity_id)
-        query, column = query[column >= 0], column[column >= 0]
-        row = self.state.queries.key_Q[block.first + query] - block.first_key
-        return torch.from_numpy(query), (torch.from_numpy(row), torch.from_numpy(column))
 
     def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
         """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""

@@ -13,23 +13,19 @@ from operator import add, attrgetter
 
 import numpy as np
 import torch
-from attrs import evolve
 from torch import Tensor
 
-from pbgeval.ranking.backend import Backend
-from pbgeval.ranking.block import Block, CandidateRows, Counted, NotANumberError
+from pbgeval.ranking.block import Block, CandidateRows, NotANumberError
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.counting import (
     NO_CELLS,
     CellIndex,
     competing_scores,
-    count_cells,
     count_compared,
     expand_by_row,
     joined,
     own_cells,
 )
-from pbgeval.ranking.exact import decided
 from pbgeval.ranking.groups import refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, positions
 from pbgeval.ranking.pooled_scores import PooledScores
@@ -143,8 +139,6 @@ def _rank_range(
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work, home), tasks), strict=True):
             home.bring(partial(state.add, block), counts.rows())
-    if in_time is not None and not (state.reads_in_time or state.backend.counts_in_time):
-        count_in_time(state, table, first_id, in_time, threads)
 
 
 def _candidates(
@@ -198,42 +192,20 @@ def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> Query
     # Column of each true entity; far below zero if it is not in the range.
     own_Q = torch.from_numpy(positions(work.entity_ids_C, state.queries.true_Q[block.first : block.stop]))
     found = []
-    is_exact = state.exact_comparator is not None
     for run in runs:
         query, is_known_P, sampled = work.sampled_in(run, block)
-        query_in_time, in_time = work.in_time_in(run, block)
-        read = joined(sampled, in_time)
-        # Exact ranks have values, which no count reads: a block may be counted in halves.
-        request = work.block(queries, block, own_Q, run, None if is_exact else read)
+        request = work.block(queries, block, own_Q, run, sampled)
         try:
-            for part, counted in _parts(state.backend, request):
-                assert counted.open is not None, "parts are small enough"
-                found.append(decided(part, counted.counts, counted.open))
+            counted = state.backend.count_decided(request)
         except NotANumberError as error:
             first_query = int(np.searchsorted(state.queries.key_Q, block.first_key + error.row))
             raise state.nan_score(first_query, int(work.entity_ids(run)[error.column])) from error
-        read_P = state.backend.values(evolve(request, read=read)) if is_exact else counted.read_P
+        found.append(counted.counts)
         if query.size:
-            home.bring(partial(state.add_scores, query, is_known_P), read_P[: query.size])
-        if query_in_time.numel():
-            query_P, true_Q = sent(query_in_time, state.device), counted.true_Q
-            in_time_counts = count_cells(read_P[query.size :], query_P, true_Q, true_Q)
-            with state.lock:
-                home.bring(partial(state.add_in_time, block), torch.stack(in_time_counts.columns))
+            home.bring(partial(state.add_scores, query, is_known_P), counted.read_P)
         if counted.scores_KC is not None:
             _hand_over(work, home, (block, run), request, counted.scores_KC, counted.true_Q)
     return reduce(add, found)
-
-
-def _parts(backend: Backend, block: Block) -> Iterator[tuple[Block, Counted]]:
-    """Count a block, or its halves if it has too many open cells to list; yield what was counted, and the counts."""
-    counted = backend.count(block)
-    if counted.open is not None:
-        yield block, counted
-        return
-    middle = block.num_columns // 2
-    for columns in ((0, middle), (middle, block.num_columns)):
-        yield from _parts(backend, block.between(*columns))
 
 
 def _hand_over(
@@ -348,42 +320,14 @@ def _scored_cells(
     for at in range(0, query.size, step):
         queries, entity_ids = query[at : at + step], entity_id[at : at + step]
         row = sent(torch.from_numpy(state.queries.key_Q[queries] - block.first_key), table.device)
-        yield queries, entity_ids, score_pairs(state, table, first_id, query_KD[row], (queries, entity_ids))
-
-
-def score_pairs(
-    state: QueryGroupState, table: EntityTable, first_id: int, query_PD: Tensor, cells: tuple[np.ndarray, np.ndarray]
-) -> tuple[Tensor, Tensor]:
-    """Score cells (query, entity id) of a range; return their prepared candidates and scores, none of them NaN."""
-    candidate_PD = state.prepared_candidates(table.rows(torch.from_numpy(cells[1] - first_id), state.dtype), cells[1])
-    scores_P = state.backend.pairs(query_PD, candidate_PD)
-    if state.exact_comparator is None:
-        refuse_nan_of_pairs(state.comparator, (query_PD, candidate_PD), scores_P, cells, state.nan_score)
-    return candidate_PD, scores_P
-
-
-def count_in_time(
-    state: QueryGroupState, table: EntityTable, first_id: int, in_time: KnownAnswers, threads: BlockThreads
-) -> None:
-    """Count what the time-aware filter removes in a range of candidates; score repeated pairs once."""
-    width = table.embeddings_ND.shape[1]
-
-    def count(block: QueryBlock) -> None:
-        queries = None
-        sizes = sizes_on(table.device)
-        for query, entity_id in state.in_time_cells(block, in_time, sizes.rows(sizes.pairs, width)):
-            queries = queries or state.query_rows(block)
-            row = state.queries.key_Q[block.first + query] - block.first_key
-            _, first, at = np.unique(row * table.num_rows + entity_id, return_index=True, return_inverse=True)
-            cells = block.first + query[first], entity_id[first]
-            pairs = score_pairs(state, table, first_id, queries.rows_KD[torch.from_numpy(row[first])], cells)
-            query_P, at_P = (sent(torch.from_numpy(index), table.device) for index in (query, at))
-            better, tied = state.backend.compare(queries, query_P, pairs, at_P)
-            counts = count_compared(query_P, better, tied, block.stop - block.first)
-            with state.lock:
-                state.add_in_time(block, torch.stack(counts.columns).cpu())
-
-    threads.map(count, state.queries.blocks)
+        x_PD = table.rows(torch.from_numpy(entity_ids - first_id), state.dtype)
+        query_PD, candidate_PD = query_KD[row], state.prepared_candidates(x_PD, entity_ids)
+        score_P = state.backend.pairs(query_PD, candidate_PD)
+        if state.exact_comparator is None:
+            refuse_nan_of_pairs(
+                state.comparator, (query_PD, candidate_PD), score_P, (queries, entity_ids), state.nan_score
+            )
+        yield queries, entity_ids, (candidate_PD, score_P)
 
 
 # A range of candidate rows and the lists that name some of them (`candidate_path`) -> counts. A candidate that is

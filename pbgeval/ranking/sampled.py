@@ -143,15 +143,12 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> Cel
 
 @frozen(eq=False)
 class CandidateList:
-    """The candidates of a block's chunks on one side, and their special cells."""
+    """The candidates of a block's chunks on one side."""
 
-    ids_BC: Tensor
-    copies: CellIndex  # cells that do not compete, because they hold the true entity again; none on a GPU
-    # Cells sampled for the AUC, and whether each query's true score is sampled. None: all scores are, or lists are on a
-    # GPU, which draws once cells are marked.
-    auc: tuple[CellIndex, Tensor] | None
-    # Random words of each query, for a GPU. None: all scores are compared, or none is asked for.
-    auc_words_QD: Tensor | None
+    ids_BC: Tensor  # rows of their table
+    true_BQ: Tensor  # the true entity of each query, and that of each candidate: one that occurs again has one number
+    entity_BC: Tensor
+    auc_words_QD: Tensor | None  # random words of each query; None: the AUC compares all scores
 
 
 def make_list(
@@ -162,10 +159,7 @@ def make_list(
     settings: PassSettings,
     auc_words_ED: Tensor | None,
 ) -> CandidateList:
-    """Draw the candidates of a block's chunks on one side, and find their copies and AUC cells.
-
-    All of it is on the device of the true entities, which `true_BQ` names.
-    """
+    """Draw the candidates of a block's chunks on one side, on the device of the true entities."""
     table = group.tables[side]
     num_chunks = block.rows_BQ.shape[0]
     num_draws = 0 if table.featurized else block.num_words  # features cannot be drawn
@@ -178,24 +172,20 @@ def make_list(
         if block.num_degree:
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
-    marks_cells = device_scores.takes(ids_BC.device)
-    has_copies = not settings.lists.pbg_semantics and not marks_cells
-    copies = copies_of_true(true_BQ, ids_BC, block.num_batch) if has_copies else no_cells(ids_BC.device)
     words_QD = None if auc_words_ED is None else block.of_edges(auc_words_ED)
-    auc = None if words_QD is None or marks_cells else auc_cells(words_QD, block, true_BQ, ids_BC, settings)
-    return CandidateList(ids_BC, copies, auc, words_QD)
+    return CandidateList(ids_BC, true_BQ, ids_BC, words_QD)
 
 
-def auc_cells(
-    words_QD: Tensor, block: ChunkBlock, true_BQ: Tensor, ids_BC: Tensor, settings: PassSettings
+def _auc_cells(
+    words_QD: Tensor, block: ChunkBlock, true_BQ: Tensor, entity_BC: Tensor, settings: PassSettings
 ) -> tuple[CellIndex, Tensor]:
     """Return the cells that the words of each query sample for the AUC, and whether its true score is sampled."""
     num_queries = true_BQ.shape[1]
-    query, candidate = settings.auc.cells(words_QD, ids_BC.shape[1])
+    query, candidate = settings.auc.cells(words_QD, entity_BC.shape[1])
     competes = (
         (candidate != query % num_queries) | (block.num_batch == 0)
         if settings.lists.pbg_semantics
-        else ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
+        else entity_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
     )
     kept = competes.nonzero().squeeze(1)
     return (query[kept], candidate[kept]), settings.auc.true_is_kept(words_QD)
@@ -249,21 +239,23 @@ class ChunkPart:
         if device_scores.takes(ids_BC.device):
             marks = _marks(group, block, hidden, true_BQ, ids_BC, queries, outside_QC, settings)
         else:
-            copies = _cells_of_queries(candidates.copies, queries)
+            entities = candidates.true_BQ[chunks], candidates.entity_BC[chunks]
+            if not settings.lists.pbg_semantics:
+                copies = copies_of_true(*entities, block.num_batch)
             excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies, outside_QC)
         sampled, sampled_mark_P, true_is_sampled_Q = None, None, inside_Q
-        if candidates.auc is not None:
-            sampled = _competing(_cells_of_queries(candidates.auc[0], queries), inside_Q, excluded, ids_BC.shape[1])
-            true_is_sampled_Q = candidates.auc[1][queries]
-        elif candidates.auc_words_QD is not None and marks is not None:
-            drawn = settings.auc.draw(candidates.auc_words_QD[queries], marks)
-            sampled, sampled_mark_P, true_is_sampled_Q = (
-                (drawn.query_P, drawn.column_P),
-                drawn.mark_P,
-                drawn.true_is_kept_Q,
-            )
-        if true_is_sampled_Q is not None and inside_Q is not None:
-            true_is_sampled_Q = true_is_sampled_Q & inside_Q
+        if candidates.auc_words_QD is not None:
+            words_QD = candidates.auc_words_QD[queries]
+            if marks is None:
+                sampled, true_is_sampled_Q = _auc_cells(words_QD, block, *entities, settings)
+                sampled = _competing(sampled, inside_Q, excluded, ids_BC.shape[1])
+            else:
+                auc = settings.auc
+                drawn = device_lists.draw(words_QD, marks, auc.competing_rate * ids_BC.shape[1], auc.true_rate)
+                sampled, sampled_mark_P = (drawn.query_P, drawn.column_P), drawn.mark_P
+                true_is_sampled_Q = drawn.true_is_kept_Q
+            if inside_Q is not None:
+                true_is_sampled_Q = true_is_sampled_Q & inside_Q
         return cls(
             group,
             block,
@@ -313,18 +305,13 @@ class ChunkPart:
         return are_among(query_P, column_P, self.known, self.ids_BC.shape[1])
 
     @property
-    def num_copies_on_device(self) -> Tensor | None:
-        """What `num_copies` is on a GPU, one number; None: it has no cells of its own."""
+    def num_copies_Q(self) -> Tensor:
+        """How many cells hold the true entity of each query again; none if it may not compete."""
         if self.marks is None:
-            return None
-        copies_Q = self.marks.num_copies_Q
-        return (copies_Q if self.inside_Q is None else copies_Q * self.inside_Q).sum()
-
-    @property
-    def num_copies(self) -> int:
-        """How many cells hold the true entity again, of queries whose true entity may compete."""
-        query_P = self.copies[0]
-        return query_P.numel() if self.inside_Q is None else int(self.inside_Q[query_P].sum())
+            copies_Q = torch.bincount(self.copies[0], minlength=self.rows_BQ.numel())
+        else:
+            copies_Q = self.marks.num_copies_Q
+        return copies_Q if self.inside_Q is None else copies_Q * self.inside_Q
 
     @property
     def without_loss(self) -> CellIndex | Tensor:
@@ -355,13 +342,6 @@ def _by_query(some: CellIndex, others: CellIndex) -> tuple[CellIndex, Tensor]:
     query, candidate = joined(some, others)
     order = torch.argsort(query, stable=True)
     return (query[order], candidate[order]), order
-
-
-def _cells_of_queries(cells: CellIndex, queries: slice) -> CellIndex:
-    """Return the cells of a range of queries, renumbered from its start; `cells` is ordered by query."""
-    limits = torch.tensor([queries.start, queries.stop], device=cells[0].device)
-    first, last = torch.searchsorted(cells[0], limits).tolist()
-    return cells[0][first:last] - queries.start, cells[1][first:last]
 
 
 def _competing(cells: CellIndex, inside_Q: Tensor | None, excluded: CellIndex, num_columns: int) -> CellIndex:
@@ -428,11 +408,19 @@ def _special(
 
 # Chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
 
-# Scores for the AUC. Either of competitors, the query of each, and whether each is a known answer's (None: nothing is
-# filtered). Or, on a GPU, of cells, as many of each query, and their marks.
-Compared = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
-# The results of some queries: counts; true scores; scores for the AUC; losses (None: not requested).
-Scored = tuple[QueryCounts, Tensor, Compared, Tensor | None]
+
+@frozen(eq=False)
+class Scored:
+    """The results of the queries of some chunks."""
+
+    part: ChunkPart
+    counts: QueryCounts
+    true_Q: Tensor
+    score_P: Tensor  # that the AUC compares: of competitors or, on a GPU, of as many cells of each query, with marks
+    query_P: Tensor | None  # of each of these; None: marks and places say it
+    known_P: Tensor | None  # whether each is a known answer's; None: nothing is filtered, or marks say it
+    mark_P: Tensor | None
+    loss_Q: Tensor | None  # None: not requested
 
 
 def score_chunks(
@@ -450,43 +438,33 @@ def score_chunks(
     candidates = CandidateRows(candidate_BCD, backend.exact_comparator)
     block = Block(queries, candidates, own_Q, part.known, part.excluded, part.read[0], part.marks)
     try:
-        counted = backend.count(block)
+        counted = backend.count_decided(block)
     except NotANumberError as error:
         chunk, query = divmod(error.row, part.rows_BQ.shape[1])
         edge, candidate = int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, error.column])
         raise part.group.nan_score(part.hidden, edge, candidate) from error
-    if backend.exact_comparator is None:
-        return _scored(part, counted, settings)
-    assert counted.open is not None, "lists are short enough"
-    signs = partial(signs_of, queries, candidate_BCD)
-    counted, in_time = _decided(part, counted, signs, backend.device)
+    in_time = None
+    if backend.exact_comparator is not None:
+        in_time = _exact_in_time(part, partial(signs_of, queries, candidate_BCD), backend.device)
     return _scored(part, counted, settings, in_time)
 
 
-def _decided(
-    part: ChunkPart, counted: Counted, signs: Callable[[Tensor, Tensor], Tensor], device: torch.device
-) -> tuple[Counted, RankCounts | None]:
-    """Decide the open cells; return the exact counts, and those of the cells that the time-aware filter removes.
+def _exact_in_time(
+    part: ChunkPart, signs: Callable[[Tensor, Tensor], Tensor], device: torch.device
+) -> RankCounts | None:
+    """Count the cells that the time-aware filter removes; None: there are none, or they are counted by marks.
 
     Args:
         part: the chunks and their cells.
-        counted: the result in which open cells count as tied.
         signs: (query, column) of some cells -> whether they score higher (1), the same (0) or lower (-1) than the true
             entity of their query.
         device: of the counts.
     """
-    assert counted.open is not None, "lists are short enough"
-    counts, in_time, (query_P, column_P) = counted.counts, None, counted.open
-    if query_P.numel():
-        marks_P = None if part.marks is None else part.marks.of_cells(query_P, column_P)
-        is_in_time_P = None if marks_P is None else (marks_P & device_lists.IN_TIME) != 0
-        signs_P = signs(query_P, column_P)
-        counts = with_signs(counts, query_P, signs_P, part.is_known(query_P, column_P), is_in_time_P)
-    if part.left_out[1:]:
-        query_P, column_P = (index.to(device) for index in part.left_out[1])
-        signs_P = signs(query_P, column_P)
-        in_time = count_compared(query_P, signs_P > 0, signs_P == 0, part.rows_BQ.numel())
-    return evolve(counted, counts=counts), in_time
+    if not part.left_out[1:]:
+        return None
+    query_P, column_P = (index.to(device) for index in part.left_out[1])
+    signs_P = signs(query_P, column_P)
+    return count_compared(query_P, signs_P > 0, signs_P == 0, part.rows_BQ.numel())
 
 
 def _signs_by_id(part: ChunkPart, exact_comparator: ExactComparator, query_P: Tensor, column_P: Tensor) -> Tensor:
@@ -533,40 +511,31 @@ def _true(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Ba
 def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: RankCounts | None = None) -> Scored:
     """Assemble the results of some queries; `in_time` holds the time-filtered counts if they are made already."""
     counts, true_Q, scores_QC = counted.counts, counted.true_Q, counted.scores_KC
-    sampled_P, in_time_P = part.split(counted.read_P, part.read[1].to(counted.read_P.device))
+    score_P, in_time_P = part.split(counted.read_P, part.read[1].to(counted.read_P.device))
     if part.left_out[1:]:
         if in_time is None:
             in_time = count_cells(in_time_P, part.left_out[1][0].to(true_Q.device), true_Q, true_Q)
         counts = evolve(counts, in_time=in_time)
-    if scores_QC is None:
-        assert part.sampled is not None, "no score is kept"
-        return counts, true_Q, _sampled(part, sampled_P), None
     loss_Q = None
-    if settings.loss is not None:
+    if settings.loss is not None and scores_QC is not None:
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
         fold.fold(scores_QC, part.without_loss)
         lengths_Q = counts.filtered.num_competitors_Q
         if settings.lists.pbg_semantics:
             lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
         loss_Q = fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
+    query_P, known_P, mark_P = None, None, part.sampled_mark_P
     if part.sampled is None:
-        return counts, true_Q, _all_competing(part, scores_QC), loss_Q
-    return counts, true_Q, _sampled(part, sampled_P), loss_Q
-
-
-def _sampled(part: ChunkPart, score_P: Tensor) -> Compared:
-    assert part.sampled is not None, "the caller has checked"
-    if part.sampled_mark_P is not None:
-        return score_P, None, None, part.sampled_mark_P
-    is_known_P = part.is_known(*part.sampled) if part.group.competition.filters else None
-    return score_P, part.sampled[0], is_known_P, None
-
-
-def _all_competing(part: ChunkPart, scores_QC: Tensor) -> Compared:
-    """Return all competitors' scores of the ranked queries."""
-    if part.marks is not None:
-        return scores_QC.flatten(), None, None, part.marks.mark_QC.flatten()
-    return *competing_scores(scores_QC, part.competes_QC, part.left_out[0] if part.left_out else None), None
+        assert scores_QC is not None, "all scores are kept"
+        if part.marks is None:
+            known = part.left_out[0] if part.left_out else None
+            score_P, query_P, known_P = competing_scores(scores_QC, part.competes_QC, known)
+        else:
+            score_P, mark_P = scores_QC.flatten(), part.marks.mark_QC.flatten()
+    elif part.marks is None:
+        query_P = part.sampled[0]
+        known_P = part.is_known(*part.sampled) if part.group.competition.filters else None
+    return Scored(part, counts, true_Q, score_P, query_P, known_P, mark_P, loss_Q)
 
 
 def _marked(
@@ -578,30 +547,6 @@ def _marked(
     competes_QN = competes_QN if inside_Q is None else competes_QN & inside_Q.unsqueeze(1)
     kept_P = competes_QN.flatten().nonzero().squeeze(1)
     return score_P[kept_P], kept_P // max(num_cells, 1), (mark_P[kept_P] & device_lists.KNOWN) != 0
-
-
-def _chunk_lists(
-    group: Group,
-    block: ChunkBlock,
-    true: Mapping[Side, Tensor],
-    lists: Mapping[Side, CandidateList],
-    *,
-    names_scores: bool,
-) -> ChunkLists:
-    """Return a block's lists in the form for a backend that gathers the rows itself."""
-    ids = dict(true)
-    for side, candidates in lists.items():
-        ids[side] = candidates.ids_BC if block.num_batch else torch.cat([true[side], candidates.ids_BC], dim=1)
-    return ChunkLists(
-        group.relation.scorer,
-        group.tables,
-        ids=ids,
-        hidden=tuple(lists),
-        rel_BQ=group.rel(block.rows_BQ),
-        shape=block.rows_BQ.shape,
-        first=0 if block.num_batch else block.rows_BQ.shape[1],
-        names_scores=names_scores,
-    )
 
 
 def backend_of(group: Group, settings: PassSettings) -> Backend:
@@ -617,7 +562,7 @@ def count_by_loop(
     true: Mapping[Side, Tensor],
     lists: Mapping[Side, CandidateList],
     settings: PassSettings,
-) -> dict[Side, tuple[ChunkPart, Scored]] | None:
+) -> dict[Side, Scored] | None:
     """Count a block of chunks on every enabled side by a loop that gathers the rows; None: they must be prepared.
 
     Args:
@@ -638,7 +583,19 @@ def count_by_loop(
         parts[side] = part
         return ListCells(part.excluded, part.known, part.read[0], part.true_is_sampled_Q)
 
-    chunk_lists = _chunk_lists(group, block, true, lists, names_scores=settings.loss is None)
+    ids = dict(true)
+    for side, candidates in lists.items():
+        ids[side] = candidates.ids_BC if block.num_batch else torch.cat([true[side], candidates.ids_BC], dim=1)
+    chunk_lists = ChunkLists(
+        group.relation.scorer,
+        group.tables,
+        ids=ids,
+        hidden=tuple(lists),
+        rel_BQ=group.rel(block.rows_BQ),
+        shape=block.rows_BQ.shape,
+        first=0 if block.num_batch else block.rows_BQ.shape[1],
+        names_scores=settings.loss is None,
+    )
     found = backend.count_lists(chunk_lists, cells_of)
     if found is None:
         return None
@@ -646,9 +603,14 @@ def count_by_loop(
     for hidden, counted in found.items():
         part, in_time = parts[hidden], None
         if backend.exact_comparator is not None:
+            assert counted.open is not None, "lists are short enough"
             signs = partial(_signs_by_id, part, backend.exact_comparator)
-            counted, in_time = _decided(part, counted, signs, backend.device)
-        scored[hidden] = part, _scored(part, counted, settings, in_time)
+            in_time = _exact_in_time(part, signs, backend.device)
+            if counted.open[0].numel():
+                known_P = part.is_known(*counted.open)
+                counts = with_signs(counted.counts, counted.open[0], signs(*counted.open), known_P)
+                counted = evolve(counted, counts=counts)
+        scored[hidden] = _scored(part, counted, settings, in_time)
     return scored
 
 
@@ -669,8 +631,8 @@ def count_sampled(
     num_chunks, num_queries = block.rows_BQ.shape
     found = count_by_loop(group, block, true, lists, settings)
     if found is not None:
-        for hidden, (part, scored) in found.items():
-            _tally(part, tallies[hidden], home, scored)
+        for hidden, scored in found.items():
+            _tally(scored, tallies[hidden], home)
         return
     backend = backend_of(group, settings)
     step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
@@ -686,10 +648,8 @@ def count_sampled(
                 else _rows(group, known, true[known][chunks])
             )
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
-            scored = score_chunks(
-                part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings, backend
-            )
-            _tally(part, tallies[hidden], home, scored)
+            candidate_BCD = group.candidates(hidden, rows[hidden], part.ids_BC)
+            _tally(score_chunks(part, query_BQD, candidate_BCD, settings, backend), tallies[hidden], home)
 
 
 def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int) -> int:
@@ -704,27 +664,28 @@ def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
     return group.rows(side, ids_BK.flatten()).view(*ids_BK.shape, -1)
 
 
-def _tally(part: ChunkPart, tally: SideTally, home: Home, scored: Scored) -> None:
+def _tally(scored: Scored, tally: SideTally, home: Home) -> None:
     """Add the results of the queries whose true entity may compete to the tally, once they are home."""
-    counts, true_Q, (competing, competing_query, is_known, mark_P), loss_Q = scored
+    part, counts = scored.part, scored.counts
     rows_Q = part.rows_BQ.flatten()
     filtered = bool(part.group.competition.filters)
     # Many counts that repeat take less room on their way as a table of those that occur.
-    come_alone = true_Q.device.type == "cpu" or (not filtered and counts.raw.num_queries >= MIN_REPEATED)
+    on_host = scored.true_Q.device.type == "cpu"
+    come_alone = on_host or (not filtered and counts.raw.num_queries >= MIN_REPEATED)
     if come_alone:
         counts = counts.cpu(filtered=filtered)
 
     def add(
         counts_NQ: Tensor | None,
         true_Q: Tensor,
-        competing: Tensor,
-        competing_query: Tensor | None,
-        is_known: Tensor | None,
+        score_P: Tensor,
+        query_P: Tensor | None,
+        known_P: Tensor | None,
         mark_P: Tensor | None,
         loss_Q: Tensor | None,
         inside_Q: Tensor | None,
         true_is_sampled_Q: Tensor | None,
-        num_copies: Tensor | None,
+        num_copies: Tensor,
     ) -> None:
         found = counts if counts_NQ is None else QueryCounts.of_rows(counts_NQ)
         kept_rows_Q = rows_Q if inside_Q is None else rows_Q[inside_Q]
@@ -735,25 +696,25 @@ def _tally(part: ChunkPart, tally: SideTally, home: Home, scored: Scored) -> Non
             loss_Q=loss_Q if loss_Q is None or inside_Q is None else loss_Q[inside_Q],
             num_outside=rows_Q.numel() - kept_rows_Q.numel(),
             num_short_lists=kept_rows_Q.numel() if tops_up else 0,
-            num_excluded=part.num_copies if num_copies is None else int(num_copies),
+            num_excluded=int(num_copies),
         )
         sampled: Tensor | slice = slice(None) if true_is_sampled_Q is None else true_is_sampled_Q
         tally.add_true_scores(true_Q[sampled], rows_Q[sampled] if tally.has_clusters else None)
         if mark_P is not None:
-            competing, competing_query, is_known = _marked(competing, mark_P, inside_Q, rows_Q.numel())
-        rows = rows_Q[competing_query] if tally.has_clusters and competing_query is not None else None
-        tally.add_scores(competing, rows, is_known if filtered else None)
+            score_P, query_P, known_P = _marked(score_P, mark_P, inside_Q, rows_Q.numel())
+        rows = rows_Q[query_P] if tally.has_clusters and query_P is not None else None
+        tally.add_scores(score_P, rows, known_P if filtered else None)
 
     home.bring(
         add,
         None if come_alone else counts.rows(filtered=filtered),
-        true_Q,
-        competing,
-        competing_query if tally.has_clusters else None,
-        is_known,
-        mark_P,
-        loss_Q,
+        scored.true_Q,
+        scored.score_P,
+        scored.query_P if tally.has_clusters else None,
+        scored.known_P,
+        scored.mark_P,
+        scored.loss_Q,
         part.inside_Q,
         part.true_is_sampled_Q,
-        part.num_copies_on_device,
+        part.num_copies_Q.sum(),
     )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
@@ -23,8 +24,9 @@ from pbgeval.ranking.block import (
     moved,
 )
 from pbgeval.ranking.counting import CellIndex
-from pbgeval.ranking.exact import cells_between, limits, signs_of, that_compete
+from pbgeval.ranking.exact import cells_between, decided, limits, signs_of, that_compete
 from pbgeval.ranking.groups import first_nan
+from pbgeval.ranking.known_answers import positions_of_lists
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import BlockSizes, sizes_on
 from pbgeval.scoring.exact import ExactComparator
@@ -110,6 +112,19 @@ class TorchBackend:
         counts = self.count_scores(block, scores_KC, true.score_Q, true.score_Q)
         return self._counted(block, counts + self.duplicates_tie(block, true), true.score_Q, scores_KC)
 
+    def count_decided(self, block: Block) -> Counted:
+        """Count a block and decide its open cells; do so with its halves if these are too many to list."""
+        counted = self.count(block)
+        if counted.open is not None:
+            counts = decided(block, counted.counts, counted.open)
+            if block.in_time is not None and counts.in_time is None:
+                counts = QueryCounts(counts.raw, counts.known, self._in_time(block))
+            return evolve(counted, counts=counts)
+        middle = block.num_columns // 2
+        halves = ((0, middle), (middle, block.num_columns))
+        low, high = (self.count_decided(block.between(*columns)) for columns in halves)
+        return evolve(low, counts=low.counts + high.counts, read_P=self.values(block))
+
     def count_lists(self, lists: ChunkLists, cells_of: Callable[[Side], ListCells]) -> dict[Side, Counted] | None:
         """Count lists that name their candidates by id, on all sides at once, where that is faster.
 
@@ -122,11 +137,6 @@ class TorchBackend:
             does not gather them, or because a score is not a number and `count` names it.
         """
         return None
-
-    @property
-    def counts_in_time(self) -> bool:
-        """Whether blocks are to say what a time-aware filter leaves out; else it is scored by itself."""
-        return False
 
     def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
         """Count a block from all its scores: above `high_Q` is better, from `low_Q` to `high_Q` ties."""
@@ -191,10 +201,32 @@ class TorchBackend:
         scores_KC: Tensor,
         open_cells: CellIndex = counting.NO_CELLS,
     ) -> Counted:
+        if block.in_time is not None:
+            counts = QueryCounts(counts.raw, counts.known, self._in_time(block, scores_KC))
         read_P = scores_KC.new_empty(0)
         if block.read is not None and block.read[0].numel():
             read_P = scores_KC[moved(block.read, self.device)]
         return Counted(counts, true_Q, read_P, open_cells, scores_KC if self.keeps_scores else None)
+
+    def _in_time(self, block: Block, scores_KC: Tensor | None = None) -> RankCounts:
+        """Count what a time-aware filter leaves out, some pairs at a time; if there are no scores, score them."""
+        assert block.in_time is not None, "there is such a filter"
+        key_P, column_P, key_Q, own_Q = (of.numpy() for of in (*block.in_time, block.own_Q))
+        first_Q, stop_Q = (np.searchsorted(key_P, key_Q, side) for side in ("left", "right"))
+        queries, total = block.queries, RankCounts.zero(block.queries.num_queries, self.device)
+        for query, at in positions_of_lists(first_Q, stop_Q - first_Q, self.sizes.pairs):
+            others = column_P[at] != own_Q[query]
+            cells = torch.from_numpy(query[others]), torch.from_numpy(column_P[at][others])
+            query_n, column_n = moved(cells, self.device)
+            row_n, candidate_ND = queries.row_on_device_Q[query_n], block.candidates.rows_CD[column_n]
+            if scores_KC is None:
+                score_n = self.pairs(queries.rows_KD[row_n], candidate_ND)
+            else:
+                score_n = scores_KC[row_n, column_n]
+            every_n = torch.arange(len(query_n), device=self.device)
+            better_n, tied_n = self.compare(queries, query_n, (candidate_ND, score_n), every_n)
+            total = total + counting.count_compared(query_n, better_n, tied_n, queries.num_queries)
+        return total
 
     def duplicates_tie(self, block: Block, true: TrueScores) -> QueryCounts:
         """Return the correction that makes candidates with a true entity's very vector tie with it.

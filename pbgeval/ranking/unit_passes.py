@@ -17,11 +17,11 @@ from torch import Tensor
 
 from pbgeval.notation import ENDS, Side, grouped
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.chunks import ChunkBlock
+from pbgeval.ranking.chunks import chunks_of_rows
 from pbgeval.ranking.draws import HOST, DrawStream, uniform_below
 from pbgeval.ranking.groups import Group
 from pbgeval.ranking.relations import RelationCandidates
-from pbgeval.ranking.sampled import CandidateList, ChunkPart, Scored, auc_cells, copies_of_true, count_by_loop
+from pbgeval.ranking.sampled import CandidateList, Scored, count_by_loop
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Competition, PassSettings, UnitOfEdges
 from pbgeval.ranking.tally import SideResult
@@ -120,16 +120,8 @@ def _count_together(
     rel_BQ = torch.stack([unit.edges.rel for unit in units])
     if not _are_in_range(ids, tables, rel_BQ, settings):
         return None
-    num_topped_up = settings.lists.chunk_size - num_queries
-    block = ChunkBlock(
-        rows_BQ=torch.arange(num_units * num_queries).view(num_units, num_queries),
-        num_batch=num_queries,
-        num_draws=settings.lists.num_uniform_negs + num_topped_up,
-        num_topped_up=num_topped_up,
-        num_masked=0,
-        num_degree=0,
-        runs=(),
-    )
+    rows_BQ = torch.arange(num_units * num_queries).view(num_units, num_queries)
+    block = evolve(chunks_of_rows(rows_BQ[0], settings.lists, 0, num_queries), rows_BQ=rows_BQ)
     lists, true, compact = {}, {}, {}
     for side in ENDS:
         ids_BC = ids[side]
@@ -144,12 +136,12 @@ def _count_together(
         place_BC = torch.arange(ids_BC.numel()).view(ids_BC.shape)  # of each candidate among these rows
         true[side] = place_BC[:, :num_queries]
         if side in settings.sides:
-            copies = copies_of_true(ids[side], ids_BC, num_queries)
-            auc = None
-            if not settings.auc.exact:
-                words_QD = torch.cat([_auc_words(unit, side, settings) for unit in units])
-                auc = auc_cells(words_QD, block, ids[side], ids_BC, settings)
-            lists[side] = CandidateList(place_BC, copies, auc, None)
+            of_units = (
+                settings.auc.words(settings.seed, unit.origin.place, side, unit.edges.start + np.arange(num_queries))
+                for unit in units
+            )
+            words = [words_QD for words_QD in of_units if words_QD is not None]
+            lists[side] = CandidateList(place_BC, ids[side], ids_BC, torch.cat(words) if words else None)
     lhs, rhs = (true[side].flatten() for side in ENDS)
     edges = EdgeBlock(0, lhs, rel_BQ.flatten(), rhs)
     group = Group(schema, edges, units[0].origin, {Side.LHS: lhs, Side.RHS: rhs}, compact, Competition())
@@ -157,8 +149,8 @@ def _count_together(
     if found is None:
         return None
     results: list[dict[Side, SideResult]] = [{} for _ in units]
-    for side, (part, scored) in found.items():
-        for of_unit, result in zip(results, _split(part, scored), strict=True):
+    for side, scored in found.items():
+        for of_unit, result in zip(results, _split(scored), strict=True):
             of_unit[side] = result
     return results
 
@@ -178,26 +170,18 @@ def _draws(unit: UnitOfEdges, side: Side, num_rows: int, num_draws: int, setting
     return uniform_below(stream.words_on(HOST, unit.edges.start * settings.lists.words_per_row, num_draws), num_rows)
 
 
-def _auc_words(unit: UnitOfEdges, side: Side, settings: PassSettings) -> Tensor:
-    """Return the words that decide which scores of a unit's queries the AUC compares."""
-    rows_E = unit.edges.start + np.arange(unit.edges.num_edges)
-    words_ED = settings.auc.words(settings.seed, unit.origin.place, side, rows_E)
-    assert words_ED is not None, "some scores are kept, not all"
-    return words_ED
-
-
-def _split(part: ChunkPart, scored: Scored) -> Iterator[SideResult]:
+def _split(scored: Scored) -> Iterator[SideResult]:
     """Yield the results of the queries of each chunk."""
-    counts, true_Q, (competing_P, query_P, _, _), _ = scored
-    assert query_P is not None, "the cells of the scores are named"
+    part = scored.part
+    assert scored.query_P is not None, "the cells of the scores are named"
     num_units, num_queries = part.rows_BQ.shape
-    true_BQ = sortable_int32(true_Q.float()).reshape(num_units, num_queries)
+    true_BQ = sortable_int32(scored.true_Q.float()).reshape(num_units, num_queries)
     kept_BQ = None if part.true_is_sampled_Q is None else part.true_is_sampled_Q.view(true_BQ.shape).numpy()
-    images_P = sortable_int32(competing_P.float())
-    borders = np.searchsorted(query_P.numpy(), np.arange(num_units + 1) * num_queries).tolist()
-    num_copies = np.bincount(part.copies[0].numpy() // num_queries, minlength=num_units).tolist()
+    images_P = sortable_int32(scored.score_P.float())
+    borders = np.searchsorted(scored.query_P.numpy(), np.arange(num_units + 1) * num_queries).tolist()
+    num_copies = part.num_copies_Q.view(num_units, num_queries).sum(1).tolist()
     rows_Q = torch.arange(num_queries)
-    for at, counts_6Q in enumerate(counts.rows().view(-1, num_units, num_queries).unbind(1)):
+    for at, counts_6Q in enumerate(scored.counts.rows().view(-1, num_units, num_queries).unbind(1)):
         yield SideResult(
             rows_Q=rows_Q,
             counts=QueryCounts.of_rows(counts_6Q),

@@ -45,7 +45,7 @@ def test_cells_are_drawn_as_on_the_host(kernel_device, data):
     mark_QC = (torch.arange(num_queries * num_columns) % 5).to(torch.int8).view(num_queries, num_columns)
     marks = device_lists.Marks(mark_QC, torch.zeros((4, num_queries), dtype=torch.int32), 2)
 
-    found = auc.draw(words_QD, marks)
+    found = device_lists.draw(words_QD, marks, auc.competing_rate * num_columns, auc.true_rate)
 
     query_P, column_P = auc.cells(words_QD, num_columns)
     number_Q = torch.floor(fractions(words_QD[:, 1]) + auc.competing_rate * num_columns)
