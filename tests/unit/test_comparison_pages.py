@@ -9,7 +9,6 @@ import pytest
 from attrs import evolve
 
 from pbgeval.metrics.paired import Difference
-from pbgeval.report.charts import Axis, Box, Line, bar_labels, line_labels
 from pbgeval.report.comparison import Comparison, difference_tiles, sentence_of_two
 from pbgeval.report.comparison_pages import sentence_of_many
 from pbgeval.report.many_runs import GroupDifference, GroupFigure, GroupPair, ManyRuns, RunGroup
@@ -70,16 +69,6 @@ def comparison(*differences: Difference) -> Comparison:
             ],
             "new is ahead by 0.0161 (95% interval 0.0015 to 0.0307) in MRR (0.1894 against 0.1733), but not "
             "significantly: p is 0.0310 alone, 0.1530 corrected for 3 metrics; new is significantly better in hits@3.",
-        ),
-        (
-            [difference("mean_rank", 5.0, 9.0, 0.06, -1, alone=0.03, width=3.0), difference("hits_at_1", 0.1, 0.1, 1)],
-            "old is ahead by 4.000 (95% interval 1.000 to 7.000) in mean rank (5.000 against 9.000), but not "
-            "significantly: p is 0.0300 alone, 0.0600 corrected for 2 metrics.",
-        ),
-        (
-            [difference("hits_at_1", 0.25, 0.5, 0.06)],
-            "new is ahead by 0.2500 (95% interval 0.2300 to 0.2700) in hits@1 (0.5000 against 0.2500), but not "
-            "significantly: p is 0.0600.",
         ),
         (  # too few queries for an interval
             [evolve(difference("hits_at_1", 0.5, 0.25, 0.5), low=None, high=None, p_value=None, p_holm=None)],
@@ -169,43 +158,3 @@ def test_the_lowest_mean_rank_is_the_best() -> None:
         SuiteRow("graph", model, "", "raw", "realistic", 1, {RANK: value}) for model, value in (("x", 3.0), ("y", 2.0))
     ]
     assert SuiteResults("many", tuple(rows)).sentence().startswith("y has the best average mean rank (2.00)")
-
-
-X, Y = Axis("", 0.0, 10.0, 70.0, 494.0), Axis("", 0.0, 1.0, 246.0, 34.0)
-
-
-@pytest.mark.parametrize("at", [0.0, 5.0, 10.0])
-@pytest.mark.parametrize("heights", [(0.5,), (0.6, 0.3), (0.3, 0.6), (0.9, 0.5, 0.45), (1.0, 1.0), (0.0, 0.02)])
-def test_names_of_flat_lines_stand_beside_their_lines_in_the_picture(heights: tuple[float, ...], at: float) -> None:
-    lines = [Line(kind, [(x, height) for x in range(11)]) for kind, height in enumerate(heights)]
-    names = [f"line {kind}" for kind in range(len(lines))]
-
-    labels = line_labels(names, lines, X, Y, at)
-
-    assert sorted(label.text for label in labels) == names
-    for label in labels:
-        assert 8 <= abs(label.y - Y.at(heights[label.kind])) <= 20, "just above or just below"
-        assert label.y >= Y.end, "not on the label of the axis"
-        ends = {"start": (label.x, label.x + 63), "end": (label.x - 63, label.x)}[label.anchor]
-        assert X.start - 1e-9 <= ends[0] <= ends[1] <= X.end + 1e-9
-    if len({*heights}) == len(heights) > 1 and max(heights) < 1:
-        above = max(labels, key=lambda label: heights[label.kind])
-        assert above.y == min(label.y for label in labels), "the highest line has the highest name"
-
-
-def test_names_of_bars_stand_above_all_bars_below_them() -> None:
-    tops = ((0.1, 0.9), (0.8, 0.2), (0.3, 0.3))  # of both kinds in each bin
-    boxes = [
-        Box(f"bar-{kind}", (3 * at + kind, 3 * at + kind + 1), (0.0, top), "")
-        for at, of in enumerate(tops)
-        for kind, top in enumerate(of)
-    ]
-    labels = bar_labels(["head", "tail"], boxes, X, Y)
-
-    assert [label.text for label in labels] == ["head", "tail"]
-    for label in labels:
-        reach = label.x - 21, label.x + 21
-        below = [box for box in boxes if X.at(box.x[0]) < reach[1] and X.at(box.x[1]) > reach[0]]
-        assert label.y == pytest.approx(min(Y.at(box.y[1]) for box in below) - 8)
-        assert f"bar-{label.kind}" in {box.style for box in below}
-    assert abs(labels[0].x - labels[1].x) > 42, "beside each other"

@@ -8,7 +8,6 @@ import pytest
 
 from pbgeval.notation import Bucket
 from pbgeval.progress import BucketReport, UnitReport
-from pbgeval.report import console
 from pbgeval.report.console import ConsoleObserver
 
 
@@ -48,31 +47,6 @@ def test_shares_of_the_entities_never_step_back(
         workers[rank].candidates_done(done, 100)
 
     assert shares(capfd.readouterr().err) == [30, 100]
-
-
-def test_rounds_of_a_sample_share_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "_is_terminal", lambda: True)
-    observer = ConsoleObserver()
-    shown = []
-
-    def show() -> None:
-        task = observer._bar.tasks[-1]  # type: ignore[union-attr]
-        shown.append((task.description, task.completed, task.total))
-
-    observer.started(1_000, 0)
-    for earlier, num_edges in ((0, 20), (20, 60), (80, 120)):
-        observer.round_started(earlier, num_edges, is_last=earlier > 0)
-        observer.phase("scoring")
-        show()
-        finished(observer, num_edges, num_edges)
-        show()
-    observer.finished()
-
-    assert (
-        {description for description, _, _ in shown},
-        [completed for _, completed, _ in shown],
-        [total for _, _, total in shown[1::2]],
-    ) == ({"scoring"}, [0, 20, 20, 80, 80, 200], [None, 80, 200])
 
 
 def test_shares_of_several_rounds_count_the_earlier_ones(

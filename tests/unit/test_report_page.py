@@ -13,20 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 
-from pbgeval.monitor.curves import Curves, PassRow
-from pbgeval.monitor.gap_test import BucketVisit
-from pbgeval.monitor.records import PassKey
 from pbgeval.report import figures
 from pbgeval.report import page as report_page
 from pbgeval.report.page import Source, markdown, read_source
 from pbgeval.report.report import Report
-from pbgeval.report.training import passes_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, lacking
-from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of
+from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, marked_up_result
 
 VOID = {"meta", "input", "wbr"}
 END_TAG_LEFT_OUT = {"th", "td", "tr"}
@@ -80,10 +75,6 @@ def page_of(folder: Path, **options: Any) -> Page:
 
 def text_of(folder: Path, **options: Any) -> str:
     return report_page.page_of(Source(folder.name, Report.read(folder)), **options).render()
-
-
-def page_of_training(curves: Curves) -> Page:
-    return Page(report_page.page_of(Source("run", None, curves)).render())
 
 
 @pytest.fixture(scope="module")
@@ -162,29 +153,6 @@ def test_every_key_of_the_document_is_in_a_table(finished: Path) -> None:
     )
 
 
-def test_relations_stand_by_their_number_of_queries_with_the_figures_of_the_table(finished: Path) -> None:
-    [heads, *rows] = page_of(finished).rows["Metrics by relation"]
-    expected = rows_of(finished / "relations.csv")
-    expected.sort(key=lambda row: -int(row["both.realistic.count"]))
-
-    for key, title in (("both.realistic.count", "queries"), ("tail.realistic.mean_reciprocal_rank", "MRR, tail")):
-        at = heads.index(title)
-        assert [float(row[key]) for row in expected] == pytest.approx([float(row[at]) for row in rows], abs=5e-4)
-
-
-def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
-    document = evaluated(TinyCase.write(tmp_path), "sample_edges=60")
-    page = page_of(tmp_path / "output")
-
-    interval = document["intervals"]["both.realistic.mean_reciprocal_rank"]
-    [row] = [row for row in page.rows["By hidden side"] if row[0] == "mean reciprocal rank"]
-    error = f"{interval['standard_error']:.1g}"
-    decimals = len(error.partition(".")[2])
-    assert f"{document['metrics']['both.realistic.mean_reciprocal_rank']:.{decimals}f} ± {error}" == row[1]
-    interval_text = f"95% interval {interval['low']:.{decimals}f} to {interval['high']:.{decimals}f}"
-    assert not lacking(page.text.replace("\u00a0", " "), interval_text, "sample of 12 of 64 chunks")
-
-
 def as_text(folder: Path) -> tuple[str, str]:
     """Return what is printed at the end of a run, and the tables in Markdown."""
     return repr(Report.read(folder)), markdown(read_source(folder, None, "mrr", print))
@@ -225,24 +193,6 @@ def test_relation_queries_have_a_range_of_candidates_of_their_own(tmp_path: Path
     assert f"{alone:,} of {queries:,} relation queries have no competitor: their rank is 1." in shown
 
 
-@pytest.mark.slow
-def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
-    names = "relation,entity_types,cardinality,relation_frequency,entity_frequency,popularity"
-    evaluated(case, "candidates=all", "train_paths=edges", f"breakdowns={names}", "topk_metrics=True", "save_topk=3")
-    page = page_of(tmp_path / "output")
-
-    assert "raw" in page.rows["Every metric"][0]
-    titles = ("entity types", "cardinality of the relation", "frequency of the relation", "frequency of the entity")
-    assert min(len(page.rows[f"Metrics by {title}"]) for title in titles) > 1
-    names = {title: {row[0] for row in page.rows[title]} for title in page.rows}
-    assert {"answer", "known + relation"} < names["Popularity in training"]
-    assert "answer_degree" not in str(page.rows["Popularity in training"])
-    assert {"recall", "hit ratio", "coverage"} < names["Top k"]
-    assert {f"that {of} in train_paths" for of in ("are also", "never occur")} < names["Repeated and leaked edges"]
-    assert "evaluated edges are also in train_paths" in page.text, "a warning"
-
-
 def test_several_edge_paths_have_a_table_and_a_line_on_the_terminal(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path, partition_sizes=(9, 8))
     shutil.copytree(tmp_path / "edges", tmp_path / "more")
@@ -268,15 +218,6 @@ def test_a_run_without_edges_has_a_page(tmp_path: Path) -> None:
     assert page.open == []
     assert not lacking(page.text + str(page.values("aria-label")), "no queries", "no bucket has ranked queries")
     assert {"–", "0"} >= {cell for row in page.rows["By hidden side"][1:] for cell in row[1:]}
-
-
-@pytest.mark.parametrize("missing", ["buckets.csv", "rank_histogram.csv", "relations.csv"])
-def test_without_a_table_its_section_is_left_out(missing: str, folder: Path) -> None:
-    (folder / missing).unlink()
-    page = page_of(folder)
-
-    of_tables = {"buckets.csv": "buckets", "rank_histogram.csv": "ranks", "relations.csv": "by-relation"}
-    assert {name for name in of_tables if of_tables[name] in page.values("id")} == of_tables.keys() - {missing}
 
 
 @pytest.mark.parametrize(
@@ -321,31 +262,6 @@ def test_a_large_result_stays_below_six_megabytes_and_says_what_is_left_out(tmp_
     assert 5_000 < len(page.rows["Metrics by relation"]) < 12_000
     assert "16,900 buckets with edges are shown; buckets.csv has all." in page.text
     assert sum("cell" in value.split() for value in page.values("class")) == 44 * 44, "130 partitions, three to a cell"
-
-
-def test_a_training_run_shows_its_gap_and_what_was_not_measured_is_a_gap_in_the_line() -> None:
-    values = [(0.25, 0.5), (None, None), (None, None), (0.5, 0.625)]
-    rows = tuple(PassRow(PassKey(epoch), *of, None, None, "undecided", ()) for epoch, of in enumerate(values))
-    first = BucketVisit(2, 0.25, 0.5)
-    teeth = {(0, 0): {0: first, 3: BucketVisit(2, 0.5, 0.625)}, (0, 1): {0: first}}
-    page = page_of_training(Curves("mrr", rows, teeth))
-
-    assert page.open == []
-    heads, first, *_ = page.rows["Passes"]
-    assert heads == ["epoch", "before", "after", "gap", "bucket overfitting"], "no column without a figure"
-    assert (first[1:4], [row[0] for row in page.rows["Passes"][1:]]) == (
-        ["0.2500", "0.5000", "+0.2500"],
-        ["0", "1", "2", "3 (keep)"],
-    )
-    assert not lacking(page.text, "Bucket overfitting: undecided; more epochs are needed.", "Each line is a bucket.")
-    assert "Training: as many training edges" not in page.text
-    errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
-    assert [row[3] for row in passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]
-    curves = Curves("mrr", (evolve(rows[0], training=0.75),), {})
-    assert "Train−held out: training − after" in page_of_training(curves).text
-    paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]
-    assert sum(path.count("M") for path in paths) == 9, "before, after, gap in two pieces each, no gap, two buckets"
-    assert all(re.fullmatch(r"M[\d.]+,[\d.]+( [LM][\d.]+,[\d.]+)*", each) for each in paths)
 
 
 def relative_luminance(colour: str) -> float:

@@ -102,18 +102,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return Source(folder.name, Report.read(folder))
 
 
-@pytest.mark.slow
-def test_tables_have_headline_and_relations(finished: Source) -> None:
-    assert finished.report is not None
-    value = finished.report.document["metrics"]["both.realistic.mean_reciprocal_rank"]
-    error = finished.report.intervals["both.realistic.mean_reciprocal_rank"]["standard_error"]
-    rows = rows_of_markdown(markdown(finished))
-
-    assert rows[0] == ["metric", "both", "head", "tail"]
-    assert f"{value:.3f} ± {error:.3f}" == dict((row[0], row[1]) for row in rows)["mean reciprocal rank"]
-    assert {row["relation"] for row in finished.report.rows["relations"]} == {row[0] for row in rows} & set(MARKUP)
-
-
 def test_an_interpreter_of_tex_reads_the_cells_that_markdown_has(finished: Source) -> None:
     expected = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(markdown(finished))]
 

@@ -13,7 +13,6 @@ from pbgeval.report.charts import (
     NUM_LEVELS,
     bin_edges,
     bucket_table,
-    counted,
     cumulative_chart,
     decades,
     distribution_table,
@@ -78,20 +77,8 @@ def test_a_cell_is_the_mean_of_its_buckets_weighted_by_edges(
     assert extent / -(-num_right // block) == pytest.approx((picture.y.end - picture.y.start) / -(-num_left // block))
 
 
-def test_where_all_values_are_equal_there_is_one_level_and_no_legend() -> None:
-    picture = heat_map([{**row, KEY: 0.5, "num_edges": 1} for row in buckets(2, 2, seed=0)], KEY)
-
-    assert picture is not None
-    assert ({f"cell level-{NUM_LEVELS // 2}"}, ()) == ({cell.style for cell in picture.boxes}, picture.ramp)
-    assert picture.legend == []
-
-
 def test_levels_begin_at_the_lowest_and_end_at_the_highest_value() -> None:
     assert [level_of(value, 0.25, 0.75) for value in (0.25, 0.5, 0.74, 0.75)] == [0, 4, 8, 8]
-
-
-def test_there_is_no_map_of_nothing() -> None:
-    assert (heat_map([], KEY), heat_map(buckets(2, 2, seed=0), "both.loss")) == (None, None)
 
 
 def test_the_table_of_buckets_has_those_with_edges_largest_first() -> None:
@@ -183,10 +170,3 @@ def test_a_logarithmic_axis_ends_with_the_highest_value() -> None:
     assert (["1", "10", "100", "1,000"], axis.at(axis.high)) == ([text for _, text in axis.ticks], axis.end)
     assert [text for _, text in decades("k", 2.0).ticks] == ["1"]
     assert len(decades("k", 2.0**40).ticks) <= 8
-
-
-def test_an_axis_of_passes_has_as_many_names_as_fit() -> None:
-    axis = counted("epoch", [str(number) for number in range(100)], 0.0, 600.0, 47.0)
-
-    assert [text for _, text in axis.ticks[:3]] == ["0", "8", "16"]
-    assert all(axis.start <= axis.at(value) <= axis.end for value, _ in axis.ticks)

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from pbgeval import edge_scorer, evaluate_triples
 from pbgeval.report.figures import final_table, tiles_of, time_aware_sentence
@@ -44,19 +42,10 @@ SAMPLE = {"unit": "edge", "num_units": 2123, "population": 9000}
     [
         ({}, HEADLINE + SIDES),
         ({"standard_errors": {f"both.{MRR}": 0.00714, f"head.{MRR}": 0.04, f"tail.{MRR}": 0.03}}, HEADLINE),
-        (
-            {"metrics": {f"both.{MRR}": 0.16379, f"head.{MRR}": 0.18892, f"tail.{MRR}": 0.06999}},
-            f"{HEADLINE}; heads are easier than tails (0.189 and 0.0700)",
-        ),
         ({"standard_errors": {}}, "Filtered MRR 0.1638 on 2,123 edges"),
-        ({"metrics": {f"both.{MRR}": 0.16379}}, HEADLINE),
         ({"metrics": {"both.realistic.hits_at_3": 0.25}}, "Filtered hits@3 0.2500 on 2,123 edges"),
         ({"metrics": {}}, "Filtered metrics on 2,123 edges"),
         ({"metrics": {f"both.{MRR}": None}, "num_edges": 0}, "Filtered MRR is undefined on 0 edges"),
-        (
-            {"edge_diagnostics": {"num_in_training": 1, "num_entities_unseen": 29}},
-            f"{HEADLINE}{SIDES}; 1 edge is also a training edge; 29 entities were never trained",
-        ),
         (
             {"edge_diagnostics": {"num_in_training": 1200, "num_entities_unseen": 1}},
             f"{HEADLINE}{SIDES}; 1,200 edges are also training edges; 1 entity was never trained",
@@ -72,10 +61,6 @@ SAMPLE = {"unit": "edge", "num_units": 2123, "population": 9000}
         (
             {"filter": "raw", "provenance": {"settings": {"relations": [{"candidates": "sampled"}]}}},
             f"Unfiltered MRR 0.164 ± 0.007 on 2,123 edges{SIDES}; candidates were sampled",
-        ),
-        (
-            {"provenance": {"settings": {"relations": [{"candidates": "partition"}] * 2}}},
-            f"{HEADLINE}{SIDES}; candidates are those of one partition",
         ),
         (
             {"sample": SAMPLE, "intervals": {f"both.{MRR}": {"low": 0.1, "high": 0.2, "standard_error": 0.02}}},
@@ -159,20 +144,17 @@ AMRI, ADJUSTED_MRR = "both.realistic.adjusted_mean_rank_index", "both.realistic.
     ("metrics", "errors", "told"),
     [
         ({AMRI: 0.01}, {AMRI: 0.02}, "no better than chance (AMRI 0.01 ± 0.02)"),
-        ({AMRI: -0.4}, {AMRI: 0.02}, "no better than chance (AMRI −0.40 ± 0.02)"),
         ({AMRI: 0.05}, {AMRI: 0.02}, ""),
         ({AMRI: 0.3}, {AMRI: 0.2}, "too few edges to tell from chance (AMRI 0.3 ± 0.2)"),
         ({AMRI: 0.0}, {}, "no better than chance (AMRI 0.0000)"),  # all candidates tie
         ({AMRI: -0.3}, {}, ""),  # one edge: no error
         ({AMRI: 0.01, ADJUSTED_MRR: 0.1}, {AMRI: 0.02}, ""),  # some good ranks beside many bad ones
         ({AMRI: 0.01, ADJUSTED_MRR: 0.001}, {AMRI: 0.02}, "no better than chance (AMRI 0.01 ± 0.02)"),
-        ({AMRI: 0.01, "both.query_auc": 0.9}, {AMRI: 0.02}, "no better than chance (AMRI 0.01 ± 0.02)"),
         (
             {AMRI: None, "both.query_auc": 0.51},
             {"both.query_auc": 0.01},
             "no better than chance (AUC per query 0.51 ± 0.01)",
         ),
-        ({"both.query_auc": 0.53}, {"both.query_auc": 0.01}, ""),
         ({"both.auc": 0.497}, {"both.auc": 0.004}, "no better than chance (AUC pooled 0.497 ± 0.004)"),
         ({"both.auc": 0.51}, {"both.auc": 0.004}, ""),
     ],
@@ -189,28 +171,6 @@ def test_a_model_that_is_no_better_than_chance_is_said_to_be(
     if "both.auc" in metrics:  # its error is that of comparing a part of the scores
         found = document(metrics=metrics, standard_errors={}, intervals=of_intervals)
         assert chance_verdict(found) == told
-
-
-@pytest.mark.parametrize(
-    ("score", "told"),
-    [
-        (lambda lhs, _, rhs: torch.zeros_like(lhs + rhs).float(), True),
-        (lambda lhs, _, rhs: (mixed(lhs * 200 + rhs) % 1009).float(), True),
-        (lambda lhs, _, rhs: -((lhs + 1 - rhs) % 200).float(), False),
-        (lambda lhs, _, rhs: torch.where(lhs % 5 == 0, 1e6, -1.0) * -((lhs + 1 - rhs) % 200).float(), False),
-    ],
-    ids=["constant", "random", "perfect", "a fifth perfect, the others last"],
-)
-def test_random_scores_are_chance_and_good_ones_are_not(score: Callable[..., torch.Tensor], *, told: bool) -> None:
-    test = [(number, 0, (number + 1) % 200) for number in range(200)]
-    scorer = edge_scorer(score, num_entities=200, num_relations=1)
-
-    assert ("no better than chance" in sentence_of(evaluate_triples(scorer, test).document)) is told
-
-
-def mixed(number: torch.Tensor) -> torch.Tensor:
-    """A permutation of numbers that looks random."""
-    return (number * 2654435761 + 12345) % 4294967291 // 7
 
 
 def test_the_summary_has_ten_numbers_in_the_order_of_reading() -> None:

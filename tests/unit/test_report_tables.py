@@ -6,7 +6,6 @@ import pytest
 
 from pbgeval.report.figures import (
     MAX_ENTRIES,
-    breakdowns_of,
     diagnostics_of,
     edges_of,
     flat,
@@ -18,9 +17,8 @@ from pbgeval.report.figures import (
     tiles_of,
     with_error,
 )
-from pbgeval.report.rendering import templates
 from pbgeval.report.report import Report, cutoffs_of
-from pbgeval.report.tables import MAX_CHARACTERS, DataTable, clipped
+from pbgeval.report.tables import MAX_CHARACTERS, clipped
 from pbgeval.results.result import Result
 
 DIAGNOSIS = {
@@ -61,19 +59,6 @@ def test_leaves_of_json_have_dotted_names_and_long_parts_are_counted(value: obje
     assert leaves == list(flat(value))
 
 
-def test_a_meaning_stands_where_a_setting_begins() -> None:
-    settings = {"entities": {"user": {"num_partitions": 2}, "tag": {"num_partitions": 1}}, "seed": 3, "odd": 1}
-    report = Report({"provenance": {"settings": settings}})
-    table = origin_of(report, {"entities": "types", "seed": "of draws"})[0]
-
-    assert table.rows == (
-        ("entities.user.num_partitions", "2", "types"),
-        ("entities.tag.num_partitions", "1", ""),
-        ("seed", "3", "of draws"),
-        ("odd", "1", ""),
-    )
-
-
 @pytest.mark.parametrize(("dynamic", "shown"), [(False, "relations.1.lhs (likes)"), (True, "relations.1.lhs")])
 def test_a_setting_of_a_relation_has_its_name_unless_one_is_for_all(dynamic: bool, shown: str) -> None:
     settings = {"relations": [{"lhs": "user"}, {"lhs": "tag"}], "dynamic_relations": dynamic}
@@ -111,12 +96,7 @@ def test_a_figure_is_rounded_to_its_error(value: float, error: float, text: str)
         (["complex_diagonal"], "dot", ["wn18"], ["edges_test"], "ComplEx on wn18, edges_test"),
         (["translation"], "l2", ["data"], ["valid", "test"], "TransE on data, valid, test"),
         (["none", "linear"], "dot", [], ["edges"], "RESCAL and none (dot) on edges"),
-        (["complex_diagonal", "translation"], "dot", ["a"], ["b"], "ComplEx and translation (dot) on a, b"),
-        (["diagonal"], "l2", ["a"], ["b"], "diagonal (l2) on a, b"),
-        (["complex_diagonal"], "cos", ["a"], ["b"], "complex_diagonal (cos) on a, b"),
-        (["linear"], "cos", ["a"], ["b"], "linear (cos) on a, b"),
         (["rotate"], "complex_l1", ["a"], ["b"], "RotatE on a, b"),
-        (["rotate"], "dot", ["a"], ["b"], "rotate (dot) on a, b"),
         (["swapped_diagonal"], "clamped_dot", ["a"], ["b"], "SimplE or CP on a, b"),
         (["projected_translation"], "squared_l2", ["a"], ["b"], "TransR on a, b"),
         (["none", "linear", "diagonal"], "dot", ["fb"], ["edges"], "Model with 3 operators on fb, edges"),
@@ -130,30 +110,6 @@ def test_a_title_has_the_model_the_data_set_and_the_split(
     provenance = {"settings": settings, "data": {"model": {"scorer": "EdgeFunctionScorer"}}}
     document = {"provenance": provenance, "edge_paths": [{"path": path} for path in splits]}
     assert name_of(Report(document, run={"edge_folders": folders, "model": "DistMult"})) == name
-
-
-def test_a_page_may_break_long_names_at_underscores() -> None:
-    rows = [("module_<contains>_package", "0.5"), ("short_name", "0.5")]
-
-    page = str(templates().get_template("parts.html").module.data_table(DataTable("T", ("relation", "MRR"), rows)))
-
-    assert "module_<wbr>&lt;contains&gt;_<wbr>package" in page
-    assert ">short_name<" in page
-
-
-def test_a_column_that_tells_nothing_is_left_out() -> None:
-    key = "both.realistic.mean_reciprocal_rank"
-    rows = [
-        {"relation": name, "relation_id": at, "lhs_type": "all", "rhs_type": right, key: 0.5, "both.query_auc": None}
-        for at, (name, right) in enumerate((("likes", "all"), ("tagged", "tag")))
-    ]
-    named, unnamed = (
-        breakdowns_of(Report({"headline": "realistic"}, rows={"relations": rows_}))[0]
-        for rows_ in (tuple(rows), tuple({**row, "relation": "same"} for row in rows))
-    )
-
-    assert named.columns == ("relation", "MRR", "right type")
-    assert unnamed.columns == ("relation", "MRR", "id", "right type"), "names alone do not tell rows apart"
 
 
 def test_ties_compare_the_rank_types_and_what_is_undefined_is_a_dash() -> None:

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import h5py
 import pytest
 
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.notes import NO_HIT, notes_of
-from tests.kit.case import TinyCase
-from tests.kit.commands import lacking, run_command, run_main
+from tests.kit.commands import lacking
 
 SOUND = {"num_edges": 10, "num_repeated": 0, "num_in_training": 0, "num_entities": 7, "num_entities_unseen": 0}
 
@@ -25,11 +22,6 @@ def document(mean_num_ties: float | None, edges: dict[str, int | None] | None, m
 @pytest.mark.parametrize("ties", [0.0, 1.0])
 def test_a_sound_evaluation_has_no_warning(ties, edges):
     assert (warnings_of(document(ties, edges)), warnings_of(document(ties, {**SOUND, "num_repeated": 1}))) == ([], [])
-
-
-@pytest.mark.parametrize(("num_edges", "complete"), [(10, True), (0, False)])
-def test_no_query_and_an_unfinished_run_are_no_reasons_to_warn(num_edges, complete):
-    assert warnings_of(document(None, None, mean=None) | {"num_edges": num_edges, "complete": complete}) == []
 
 
 def test_no_edge_is_said():
@@ -58,15 +50,6 @@ def test_what_edges_share_is_said_in_a_line(name, words):
 
     assert words in warning
     assert "\n" not in warning
-
-
-def test_a_single_edge_that_was_trained_on_is_one():
-    (warning,) = warnings_of(document(0.0, {**SOUND, "num_in_training": 1, "num_edges": 1}))
-
-    assert warning == (
-        "1 of 1 evaluated edge is also in train_paths, so the model may have been trained on it and the figures may be "
-        "too good"
-    )
 
 
 def as_pbg(candidates: str = "sampled", **more: Any) -> dict[str, Any]:
@@ -117,23 +100,6 @@ def test_where_nothing_is_sampled_or_ties_no_range_is_said(share):
     ours["provenance"]["settings"]["pbg_semantics"] = False
 
     assert [notes_of(of) for of in (others, untied, ours, {}, document(1.0, SOUND))] == [[]] * 5
-
-
-def test_the_range_stands_under_the_table_and_on_the_page(tmp_path):
-    case = TinyCase.write(tmp_path / "case", num_batch_negs=5, num_uniform_negs=5)
-    for file in sorted((case.root / "edges").glob("*.h5")):
-        with h5py.File(file, "r+") as edges:
-            edges["rhs"][:] = edges["rhs"][:] % 3  # so that batches hold true entities again
-    done = run_command(case, "--workers", "1", "--output", "out", "-p", "pbg_semantics=True")
-    document = json.loads((case.root / "out" / "metrics.json").read_text())
-    low, high = (document["metrics"][f"both.{of}.mean_reciprocal_rank"] for of in ("pessimistic", "optimistic"))
-    expected = f"its MRR should lie between {low:.4f} and {high:.4f}, but for its own random draws."
-
-    assert low < high
-    assert done.status == 0
-    assert " ".join(done.out.split()).count(expected) == 1
-    assert run_main("report", "out", "-o", "page.html", cwd=case.root).status == 0
-    assert expected in (case.root / "page.html").read_text(encoding="utf-8")
 
 
 def test_the_error_of_a_sample_without_hits_is_explained():

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from pbgeval.errors import OutputError
 from pbgeval.monitor.records import (
     Estimate,
     PassDetails,
@@ -15,13 +12,9 @@ from pbgeval.monitor.records import (
     PbgFigures,
     TensorBoardSink,
     VisitRecord,
-    read_history,
 )
 from pbgeval.notation import Bucket
 from tests.kit.reports import scalars_in
-from tests.kit.training import train
-
-SIZE = {"num_partitions": 2, "edges_per_bucket": 200, "steps_per_visit": 2}
 
 
 def test_figures_have_their_tags_and_steps_and_what_is_undefined_has_none(tmp_path: Path) -> None:
@@ -47,22 +40,3 @@ def test_figures_have_their_tags_and_steps_and_what_is_undefined_has_none(tmp_pa
         "path_1/chunk_2/visit/mrr/after": {9: 1.0},
         "path_1/chunk_2/bucket_0_1/mrr/after": {9: 1.0},
     }
-
-
-def test_nothing_is_written_where_nothing_is_held_out(tmp_path: Path) -> None:
-    train(3, num_passes=1, eval_fraction=0, sinks=[TensorBoardSink(tmp_path / "events")], **SIZE)
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_made_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    sink = TensorBoardSink(tmp_path / "file" / "events")
-
-    run = train(3, num_passes=2, output=tmp_path / "monitor", sinks=[sink], **SIZE)
-
-    assert 2 == len(run.passes) == len(read_history(tmp_path / "monitor", pytest.fail).passes)
-    (warning,) = run.warnings
-    assert "cannot write an event file of TensorBoard" in warning
-    with pytest.raises(OutputError):
-        sink.append(PassRecord(PassKey(0), 0, None))
