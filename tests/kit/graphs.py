@@ -95,21 +95,6 @@ def score_values() -> st.SearchStrategy[float]:
     return st.sampled_from([-math.inf, -2.5, -1.0, -0.25, -0.0, 0.0, 0.25, 1.0, 2.5, math.inf])
 
 
-@st.composite
-def score_grids(
-    draw: st.DrawFn, max_queries: int = 8, max_candidates: int = 12, infinite: bool = True
-) -> tuple[list[float], list[list[float]]]:
-    """True scores of Q queries and their rows of C candidate scores; often 1xC, Qx1, all equal or all negative."""
-    num_queries = draw(st.one_of(st.just(1), st.integers(1, max_queries)))
-    num_candidates = draw(st.one_of(st.just(1), st.integers(1, max_candidates)))
-    grid = score_values() if infinite else score_values().filter(math.isfinite)
-    wide, negative = st.floats(-4, 4, width=32), st.floats(-4, -0.125, width=32)
-    values = draw(st.sampled_from([grid, wide, negative, st.just(draw(grid))]))
-    rows = st.lists(values, min_size=num_candidates, max_size=num_candidates)
-    true = draw(st.lists(values, min_size=num_queries, max_size=num_queries))
-    return true, draw(st.lists(rows, min_size=num_queries, max_size=num_queries))
-
-
 def some_of(*numbers: int, limit: int | None = None) -> st.SearchStrategy[int]:
     """One of some numbers up to a limit.
 

@@ -14,40 +14,11 @@ from pbgeval.scoring.distances import ABSOLUTE
 from tests import reference
 from tests.kit.graphs import OWN_COMPARATORS
 
-X, Y = [1.0, 2.0], [3.0, 4.0]
-BY_HAND = [
-    ("dot", False, 11.0),
-    ("dot", True, 2 * 4 + 1 + 3),
-    ("cos", False, 11 / math.sqrt(125)),
-    ("cos", True, 1 + 1 + 3),
-    ("l2", False, -math.sqrt(8)),
-    ("l2", True, -2 + 1 + 3),
-    ("squared_l2", False, -8.0),
-    ("squared_l2", True, -4 + 1 + 3),
-    ("l1", False, -4.0),
-    ("l1", True, -2 + 1 + 3),
-    ("complex_l1", False, -math.sqrt(8)),
-    ("clamped_dot", False, 11.0),
-    ("clamped_dot", True, 2 * 4 + 1 + 3),
-]
-
 
 def real_scores(comparator: Comparator, queries, candidates) -> torch.Tensor:
     query_QD = comparator.prepare_queries(torch.as_tensor(queries))
     candidate_CD = comparator.prepare_candidates(torch.as_tensor(candidates))
     return comparator.real_scores(comparator.scores(query_QD[None], candidate_CD[None])[0])
-
-
-@pytest.mark.parametrize(("name", "bias", "expected"), BY_HAND)
-def test_scores_of_pairs_and_blocks_by_hand(name, bias, expected):
-    comparator = Comparator(name, bias)
-    queries_QD = comparator.prepare_queries(torch.tensor([X, Y, X]))
-    candidates_QD = comparator.prepare_candidates(torch.tensor([Y, X, X]))
-
-    paired_Q = comparator.paired_scores(queries_QD, candidates_QD)
-
-    assert torch.equal(comparator.scores(queries_QD[None], candidates_QD[None])[0].diagonal(), paired_Q)
-    assert comparator.real_scores(paired_Q)[0].item() == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from pbgeval.ranking import counting
 from pbgeval.ranking.counting import count, count_known
 from pbgeval.stats.ranks import RankCounts
-from tests import reference
-from tests.kit.graphs import score_grids, score_values
+from tests.kit.graphs import score_values
 
 pytestmark = pytest.mark.usefixtures("counting_path")
 
@@ -33,47 +32,6 @@ def as_tuples(counts: RankCounts) -> list[tuple[int, ...]]:
 
 def indices(values: list[tuple[int, ...]], width: int = 2) -> tuple[torch.Tensor, ...]:
     return torch.tensor(values, dtype=torch.int64).reshape(-1, width).unbind(1)
-
-
-def by_sorting(true: float, scores: list[float]) -> tuple[int, ...]:
-    return (*reference.counts_by_sorting(true, scores), len(scores))
-
-
-@given(blocks(), st.sampled_from([torch.float32, torch.float64]))
-def test_candidates_and_known_answers_of_a_row_count_for_each_of_its_queries_but_as_its_own(block, dtype):
-    """Beside columns that do not belong to the block, or with the rows of a column next to each other."""
-    scores, queries, cells = block
-    wider = torch.full((len(scores), len(scores[0]) + 3), 9.0, dtype=dtype)
-    wider[:, 1:-2] = torch.tensor(scores, dtype=dtype)
-    row_Q, own_Q = indices([(row, own) for row, _, own in queries])
-    true_Q = torch.tensor([true for _, true, _ in queries], dtype=dtype)
-
-    every = [(row, column) for row, of in enumerate(scores) for column in range(len(of))]
-    by_column = wider[:, 1:-2].T.contiguous().T
-    found, turned = (
-        count(of, true_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells)) for of in (wider[:, 1:-2], by_column)
-    )
-
-    for counts, among in ((found.raw, every), (found.known, cells), (turned.raw, every), (turned.known, cells)):
-        assert as_tuples(counts) == [
-            by_sorting(true, [scores[row][column] for of, column in among if of == row and column != own])
-            for row, true, own in queries
-        ]
-
-
-@given(score_grids(), st.data())
-def test_what_is_excluded_does_not_count(block, data):
-    """At times all of a row."""
-    true_Q, scores_QC = block
-    cells = [(query, at) for query, row in enumerate(scores_QC) for at in range(len(row))]
-    excluded = data.draw(st.sampled_from([cells, []]) | st.lists(st.sampled_from(cells), unique=True))
-
-    counts = count(torch.tensor(scores_QC), torch.tensor(true_Q), excluded=indices(excluded)).raw
-
-    assert as_tuples(counts) == [
-        by_sorting(true, [score for at, score in enumerate(row) if (query, at) not in excluded])
-        for query, (true, row) in enumerate(zip(true_Q, scores_QC, strict=True))
-    ]
 
 
 @pytest.mark.parametrize(

@@ -130,22 +130,3 @@ def drawn_by(sample: EdgeSample, *rounds: int) -> list[list[list[int]]]:
 def test_frozen_units():
     """Frozen: these may never change, or results of different versions do not compare."""
     assert drawn_by(EdgeSample.of_rounds(POPULATION, 7, 12), 1, 2) == FROZEN
-
-
-@pytest.mark.parametrize("num_units", [50, 1350, 1351])
-def test_one_round_draws_exactly_what_was_asked_for(num_units):
-    sample = EdgeSample.of_size(POPULATION, num_units, 0)
-
-    assert sum(map(len, drawn_by(sample, 1)[0])) == sample.round_totals[0] == min(num_units, 1350)
-    assert sample.num_units == 1350
-
-
-@pytest.mark.parametrize(
-    ("population", "num_units", "message"),
-    [(POPULATION, 0, "at least 1 unit, got 0"), (POPULATION * 2, 2, "stands twice")],
-)
-def test_what_cannot_be_drawn_is_refused(population, num_units, message):
-    with pytest.raises(ValueError, match=message):
-        EdgeSample.of_size(population, num_units, 0)
-    with pytest.raises(ValueError, match="at least 1 unit, got 0"):
-        doubling_rounds(10, 0)

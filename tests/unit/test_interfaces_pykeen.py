@@ -23,7 +23,7 @@ from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.metrics.registry import known_rank_metrics, metric_key
 from pbgeval.models.pykeen import ROWS_COMPARED, pykeen_scorer
 from pbgeval.notation import ENDS
-from pbgeval.scoring.block_scorer import MIN_CHECKED_ROWS, ScorerComparator, ScorerRelation, scorer_state
+from pbgeval.scoring.block_scorer import ScorerComparator, ScorerRelation, scorer_state
 from tests import rank_metrics_reference
 from tests.kit.commands import run_main
 from tests.pykeen_models import (
@@ -331,18 +331,6 @@ def test_a_report_calls_relations_as_the_factory_does(model, prefix):
     assert [row["relation"] for row in report.table("relations")] == ["2" if prefix else "c"]
 
 
-def test_the_training_factory_names_the_relations_of_triples_given_as_ids():
-    training = factory(TRAIN, relation_to_id={f"r{number}": number for number in range(NUM_RELATIONS)})
-
-    report = (
-        RankBasedEvaluator()
-        .evaluate(Diagonal(), torch.tensor(TEST), training=training, additional_filter_triples=[torch.tensor(TRAIN)])
-        .report
-    )
-
-    assert {row["relation"] for row in report.table("relations")} == {f"r{relation}" for _, relation, _ in TEST}
-
-
 @pytest.mark.parametrize("model", [Diagonal(), with_vectors(Diagonal())], ids=["scores", "vectors"])
 @pytest.mark.parametrize("is_labelled", ["evaluated", "training"])
 def test_lists_and_candidates_call_entities_as_the_factory_does(model, is_labelled, tmp_path):
@@ -382,16 +370,6 @@ def test_lists_that_settings_ask_for_serve_a_comparison_of_queries(tmp_path):
 
 def num_keys(triples):
     return len({(h, r) for h, r, _ in triples}) + len({(r, t) for _, r, t in triples})
-
-
-@pytest.mark.parametrize("settings", [{}, {"metrics": ["rank", "auc"], "breakdowns": ["relation"]}, {"save_topk": 3}])
-def test_a_model_without_a_formula_is_asked_once_for_each_query(settings, tmp_path):
-    model = Diagonal()
-    evaluator = RankBasedEvaluator(settings=settings, output=tmp_path / "out")
-
-    evaluator.evaluate(model, TEST, additional_filter_triples=TRAIN, batch_size=7)
-
-    assert model.num_rows == num_keys(TEST) + 2 * 2 * MIN_CHECKED_ROWS  # each side's are asked twice
 
 
 def test_the_self_check_takes_under_a_fiftieth_of_the_rows():
@@ -452,14 +430,6 @@ def test_a_model_whose_scores_its_vectors_do_not_give_is_asked_itself(model):
 
     assert model.num_rows >= num_keys(TEST)
     assert_equal_figures(expected_figures(TEST, set(TEST)), results)
-
-
-@pytest.mark.parametrize("model", [Diagonal(), with_vectors(Diagonal())], ids=["scores", "vectors"])
-def test_a_diverged_model_is_refused_with_the_edge(model):
-    model.entities[:] = torch.nan
-
-    with pytest.raises(EvalError, match=r"score of lhs \d+, rel \d+, rhs \d+ .*, got NaN; this model cannot be ranked"):
-        RankBasedEvaluator().evaluate(model, TEST)
 
 
 def test_a_clamp_that_is_switched_off_hides_no_formula():

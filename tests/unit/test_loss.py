@@ -21,15 +21,6 @@ def loss_of(name, true_Q, blocks, lengths, margin=0.1) -> torch.Tensor:
     return LOSSES[name].finish(state_Q, true_Q, lengths)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("logistic", math.log(2)), ("ranking", 0.0), ("softmax", 0.0)])
-def test_without_competitors(name, expected):
-    true_Q, nothing = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    masked = torch.full((1, 3), OUT, dtype=torch.float64)
-
-    for blocks in ([], [masked], [masked[:, :0]]):
-        assert loss_of(name, true_Q, blocks, nothing).item() == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("name", "of_nothing"), [("logistic", math.log(2)), ("ranking", 0.0), ("softmax", 0.0)])
 def test_the_loss_of_an_infinite_score_is_no_finite_number_and_the_worst_competitor_costs_nothing(

@@ -99,17 +99,3 @@ def test_queries_that_are_not_ranked_make_a_group_without_metrics():
         None,
     )
     assert breakdown_rows("relation", grouped, CLASSES, (Side.RHS,)) == []
-
-
-def test_a_query_without_competitors_has_no_index_and_no_auc():
-    (row,) = breakdown_rows("cardinality", grouped_of([(Side.RHS, 0, 0, 0, 0, 0, 0)]), CLASSES, SIDES)
-
-    assert tuple(
-        row[f"both.{name}"]
-        for name in (
-            "realistic.count",
-            "realistic.mean_rank",
-            "realistic.adjusted_mean_rank_index",
-            "query_auc",
-        )
-    ) == (1, 1.0, None, None)

@@ -162,47 +162,6 @@ def test_rates_are_ratios_of_counts_or_undefined(counts):
 
 
 @pytest.mark.parametrize(
-    ("labels", "scores", "defined"),
-    [
-        ([], [], {"num_scores": 0}),
-        (
-            [1],
-            [0.5],
-            {
-                "num_scores": 1,
-                "average_precision_score": 1.0,
-                "area_under_the_precision_recall_curve": 1.0,
-                "true_positive_rate": 1.0,
-                "false_negative_rate": 0.0,
-                "positive_predictive_value": 1.0,
-                "false_discovery_rate": 0.0,
-                "accuracy": 1.0,
-                "f1_score": 1.0,
-                "threat_score": 1.0,
-                "fowlkes_mallows_index": 1.0,
-            },
-        ),
-        (
-            [0, 0],
-            [0.5, 7.0],
-            {
-                "num_scores": 2,
-                "true_negative_rate": 1.0,
-                "false_positive_rate": 0.0,
-                "negative_predictive_value": 1.0,
-                "false_omission_rate": 0.0,
-                "accuracy": 1.0,
-            },
-        ),
-    ],
-)
-def test_what_is_undefined_is_none(labels, scores, defined):
-    found = metrics_of(labels, scores)
-
-    assert defined == {name: value for name, value in found.items() if value is not None}
-
-
-@pytest.mark.parametrize(
     ("labels", "weight", "counts"),
     [([0, 0, 0, 1, 1, 1, 1, 0, 0], 0.1, (1, 3, 3, 2)), ([0, *[1] * 6, 0], 1 / 3, (5, 1, 1, 1))],
 )

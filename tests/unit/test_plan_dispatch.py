@@ -116,16 +116,6 @@ def test_every_unit_that_is_left_is_handed_out_once_whatever_the_order_of_the_ca
     assert sorted(units) == sorted(drawn)
 
 
-UNIT = WorkUnit(0, Bucket(0, 1), 0, 5)
-
-
-@pytest.mark.parametrize(("units", "num_workers", "drawn"), [([], 2, [[], []]), ([UNIT], 3, [[UNIT], [], []])])
-def test_no_units_are_no_work_and_one_unit_is_for_one_worker(units, num_workers, drawn):
-    plan = make_dispatch_plan(units, one_type, num_workers)
-
-    assert [units_of(queue) for queue in queues_of(plan, num_workers)] == drawn
-
-
 def test_another_prefix_begins_anew():
     plan, counter = make_dispatch_plan(grid(2), one_type, 1), LocalCounter()
 

@@ -10,21 +10,6 @@ from pbgeval import load_config
 from pbgeval.inputs import protocol
 from pbgeval.inputs.opening import open_inputs
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("dynamic", "precision"), [(False, "float32"), (True, "float64")])
-def test_the_size_of_units_changes_no_number_against_whole_partitions(
-    dynamic: bool, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = TinyCase.write(tmp_path / "case", dynamic=dynamic, partition_sizes=(17, 16))
-    settings = ["candidates=partition", "compute_loss=True", f"precision={precision}"]
-
-    whole = evaluated(case, *settings, output="whole")
-    monkeypatch.setattr(protocol, "ROWS_PER_PARTITION_UNIT", 7)
-
-    assert evaluated(case, *settings, output="parts") == whole
 
 
 @pytest.mark.parametrize(

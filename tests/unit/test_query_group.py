@@ -83,28 +83,6 @@ def test_operators_move_only_where_that_is_exact_algebra():
     }
 
 
-@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
-@pytest.mark.parametrize("name", COMPARATORS)
-def test_an_operator_on_the_query_scores_as_it_does_on_candidates(name, bias):
-    """On candidates scores are the reference's: tests/laws/test_evaluation_equals_reference.py."""
-    draw_row, comparator = RowSource(3, is_quarters=True), Comparator(name, bias and name != "complex_l1")
-    operators = [operator for operator in OPERATORS if moves_to_query(operator, name)]
-    params = [operator_params(operator, 6, draw_row) for operator in operators]
-    scorers = scorers_of(operators, params, comparator, ["user"] * len(operators))
-    known, x = (torch.tensor([[0.25, *draw_row(4), 3.0] for _ in range(num)]) for num in (5, 9))
-    for relation, operator in enumerate(operators):
-        moved, general = (
-            comparator.real_scores(
-                comparator.scores(of.queries(relation, known, None)[None], of.candidates(x)[None])[0]
-            )
-            for move in (True, False)
-            for of in query_groups(scorers, Side.RHS, move=move)
-            if relation in of.scorers
-        )
-        # The root of a distance near zero is off by the root of its roundings.
-        torch.testing.assert_close(moved, general, rtol=1e-5, atol=2e-3, msg=operator)
-
-
 @pytest.mark.parametrize("name", COMPARATORS)
 def test_a_relation_that_acts_on_both_sides_leaves_the_heads_of_others_as_they_are(name):
     operators = ["projected_translation", "none", "diagonal"]

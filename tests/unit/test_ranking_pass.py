@@ -9,18 +9,13 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pbgeval.ranking import cpu_counting, sampled_lists
 from pbgeval.ranking.backend import backend_for
-from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
 from pbgeval.ranking.gpu_backend import GpuBackend
-from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.scorer import RelationScorer
-from pbgeval.scoring.true_scores import TrueScores, row_hashes
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command
 from tests.kit.loops import use_loops
@@ -48,29 +43,6 @@ def test_a_cpu_counts_float32_products_that_it_forgets_and_a_gpu_all_sums_over_c
         assert [forgetting] * 3 == [way(name, device) for name in ("dot", "cos", "l2")]
     monkeypatch.setattr(cpu_counting.blas, "find_sgemm", lambda: None)
     assert way() == "scores"
-
-
-@given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=6),
-    st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=5),
-)
-def test_duplicates_of_a_true_entity_are_all_candidates_with_its_row_but_itself(rows, trues):
-    vectors = torch.eye(4)
-    candidate_CD = vectors[torch.tensor(rows, dtype=torch.int64)]
-    query_QD = vectors[torch.tensor([true for true, _ in trues], dtype=torch.int64)]
-    own = [rows.index(true) if is_here and true in rows else -1 for true, is_here in trues]
-    one_Q = torch.ones(len(trues))  # by the kernel; half of it counts
-    queries = QueryRows(query_QD[None], torch.arange(len(trues)), TrueScores(one_Q / 2, one_Q, row_hashes(query_QD)))
-    block = Block(queries, CandidateRows(candidate_CD[None]), torch.tensor(own, dtype=torch.int64), None)
-    backend = TorchBackend(Comparator("dot"), None, torch.device("cpu"), torch.float32, False)
-
-    found = backend.duplicates_tie(block, queries.true).raw
-
-    expected = [
-        sum(row == true and column != itself for column, row in enumerate(rows))
-        for (true, _), itself in zip(trues, own, strict=True)
-    ]
-    assert expected == found.tied_Q.tolist() == (-found.better_Q).tolist()
 
 
 @pytest.mark.parametrize("candidates", ["sampled", "partition"])

@@ -50,12 +50,3 @@ def test_figures_of_counts_are_those_of_all_scores(true, parts, others):
     for k in (1, 2, 10, 40):
         above = pooled_hits(pool, [k])[f"pooled_hits_at_{k}"]
         assert (found.num_above(images(true), k) / len(true) if true else None) == above
-
-
-@given(SCORES, st.lists(SCORES, max_size=5), st.randoms(use_true_random=False))
-def test_any_order_gives_the_same_counts(true, parts, random):
-    found = counted(true, parts)
-    random.shuffle(parts)
-    again = counted(true, [part[:1] for part in parts] + [part[1:] for part in parts])
-
-    assert [array.tolist() for array in found.pack()] == [array.tolist() for array in again.pack()]

@@ -99,23 +99,6 @@ def test_a_file_is_found_again_with_all_it_takes_to_write(tmp_path: Path) -> Non
     assert (opened.sides, opened.num_rows, opened.digest) == ((Side.LHS,), 10, "abc")
 
 
-def test_a_bucket_without_edges_has_a_file_without_rows(tmp_path: Path) -> None:
-    file = create(tmp_path, num_edges=0)
-    for rows in (0, np.empty(0, np.int64)):
-        file.write_side(Side.LHS, rows, columns_of(np.arange(0), Side.LHS))
-
-    assert open_query_file(tmp_path, "ranks", 2, BUCKET).num_rows == 0
-    assert {len(values) for values in read_ranks(tmp_path, 2, BUCKET).columns[Side.RHS].values()} == {0}
-
-
-def test_a_new_run_replaces_the_file_of_an_old_one(tmp_path: Path) -> None:
-    create(tmp_path).write_side(Side.LHS, 0, columns_of(np.arange(10), Side.LHS))
-    create_query_file(tmp_path, "ranks", 2, BUCKET, 4, [Side.LHS], "def")
-
-    file = open_query_file(tmp_path, "ranks", 2, BUCKET)
-    assert (file.num_rows, file.digest, file.read_side(Side.LHS, 0, 4)["better"].tolist()) == (4, "def", [0] * 4)
-
-
 def test_files_of_all_paths_and_buckets_are_found_in_order(tmp_path: Path) -> None:
     assert find_ranks(tmp_path) == []
     places = [(0, Bucket(0, 0)), (0, Bucket(2, 1)), (0, Bucket(10, 0)), (10, Bucket(0, 0))]

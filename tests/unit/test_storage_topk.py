@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import math
-import pickle
 from pathlib import Path
 from unittest import mock
 
-import h5py
 import numpy as np
 import pytest
 
@@ -19,7 +17,7 @@ from pbgeval.storage import entities as labels_module
 from pbgeval.storage import topk as topk_module
 from pbgeval.storage.edges import BucketFile, find_buckets
 from pbgeval.storage.entities import EntityLabels
-from pbgeval.storage.row_files import QueryFile, create_query_file, open_query_file
+from pbgeval.storage.row_files import QueryFile, create_query_file
 from pbgeval.storage.topk import (
     TABLE_COLUMNS,
     Vocabulary,
@@ -71,20 +69,6 @@ def table(path: Path) -> list[list[str]]:
     lines = path.read_text(encoding="utf-8").split("\n")
     assert lines.pop() == ""
     return [line.split("\t") for line in lines]
-
-
-def test_the_file_is_plain_hdf5_and_is_found_again(tmp_path: Path) -> None:
-    file = create(tmp_path, k=1, sides=(Side.RHS,))
-    file.write_side(Side.RHS, 1, best([[4]], [[1]], [[-math.inf]], known=1))
-    file.sync()
-
-    with h5py.File(file.path) as read:
-        tail = {name: (of.dtype.name, of[1:].ravel().tolist()[:1]) for name, of in read["tail"].items()}
-    written = {"entity": ("int64", [4]), "partition": ("int64", [1]), "score": ("float64", [-math.inf])}
-    assert tail == written | {"known": ("uint8", [1])}
-    opened = pickle.loads(pickle.dumps(open_query_file(tmp_path, "topk", 0, BUCKET)))
-    assert (opened.num_rows, opened.sides, opened.digest) == (3, (Side.RHS,), "abc")
-    assert opened.read_side(Side.RHS, 0, 3)["entity"].ravel().tolist() == [-1, 4, -1]
 
 
 @pytest.mark.parametrize("cells_at_a_time", [1, 4, 10**6])
