@@ -170,7 +170,7 @@ def test_counts_are_exact(way: str, name: str, bias: bool, make: Callable[..., T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "bias"), KINDS)
+@pytest.mark.parametrize(("name", "bias"), [("dot", False), ("squared_l2", True)])
 @pytest.mark.parametrize("shape", [(3, 5, 21, 6), (2, 1, 1, 17), (1, 3, 65, 300), (1, 1, 1, 1)])
 def test_grids_and_rows_of_any_size_are_counted(
     way: str, name: str, bias: bool, shape: tuple[int, int, int, int]
@@ -244,8 +244,7 @@ def marks_of(
     return device_lists.Marks(mark_QC.to(device), number_4Q, 1).between(0, shape[1])
 
 
-@pytest.mark.parametrize("with_marks", [False, True])
-@pytest.mark.parametrize("num_grids", [1, 3])
+@pytest.mark.parametrize(("num_grids", "with_marks"), [(1, False), (3, True)])
 def test_too_many_open_cells_are_counted_in_halves(
     kernel_device: str, monkeypatch: pytest.MonkeyPatch, num_grids: int, with_marks: bool
 ) -> None:
@@ -371,7 +370,7 @@ def on_host(x: Tensor) -> np.ndarray:
 def test_sums_cut_by_tensor_cores_are_within_the_bound(
     kernel_device: str, name: str, bias: bool, make: Callable[..., Tensor], num_parts: int
 ) -> None:
-    off_QC, bound_QC = differences(kernel_device, ExactComparator(name, bias), make, (40, 120, 33), num_parts)
+    off_QC, bound_QC = differences(kernel_device, ExactComparator(name, bias), make, (20, 60, 33), num_parts)
 
     assert (off_QC <= bound_QC).all()
 
