@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import h5py
 import pytest
@@ -88,15 +87,3 @@ def test_a_share_of_the_edges_is_held_out_and_watched(trained, tmp_path):
     first, last = (of.details for of in history.passes)
     assert first.before != first.after
     assert first.after == last.before
-
-
-@pytest.mark.slow
-def test_each_epoch_is_told_with_its_own_time(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
-    told = []
-
-    training.train(folder, folder.parent / "types.tsv", tmp_path, training.Training(epochs=2), told.append)
-
-    assert [re.sub("loss.*,", "...", line) for line in told[:2]] == [
-        f"epoch  {epoch} of 2: ... 1.0 s" for epoch in (1, 2)
-    ]

@@ -5,9 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.simulator import Machines, Simulation, simulate
-from pbgeval.inputs.dispatch import DispatchPlan, make_dispatch_plan
+from pbgeval.inputs.dispatch import make_dispatch_plan
 from pbgeval.notation import Bucket, WorkUnit
 from tests.examples import crossed
 from tests.unit.test_plan_dispatch import one_type
@@ -42,53 +41,7 @@ def simulated(num_partitions: int, room: int, num_workers: int, seed: int, noise
 # By hand
 
 
-@pytest.mark.parametrize(
-    ("needs", "seconds", "machines", "expected"),
-    [
-        # Each partition takes 1 s to load.
-        # Worker 0 loads 0 and 1 until 2 s, works until 5, has loaded 2 meanwhile, works until 6.
-        # Worker 1 loads 2 and 3 until 2 s, works until 3, has nothing to load, works until 7.
-        (
-            [{0, 1}, {0, 2}, {2, 3}, {3}],
-            [3.0, 1.0, 1.0, 4.0],
-            Machines((1.0, 1.0), 2, 1.0),
-            (7.0, 5, 5.0, (4 / 7, 5 / 7), 3.0),
-        ),
-        # Each worker loads one partition: alone in 1 s, through the shared system the second comes at 4 s.
-        (
-            [{0}, {1}],
-            [1.0, 1.0],
-            Machines((1.0, 1.0), 1, 1.0, shared_bytes_per_second=0.5),
-            (5.0, 2, 2.0, (0.2, 0.2), 4.0),
-        ),
-    ],
-)
-def test_two_workers_by_hand(
-    needs: list[set[int]], seconds: list[float], machines: Machines, expected: tuple[object, ...]
-) -> None:
-    half = len(needs) // 2
-    plan = DispatchPlan(
-        units=tuple(WorkUnit(0, Bucket(0, 0), row, row + 1) for row in range(len(needs))),
-        num_large=0,
-        stripes=(range(half), range(half, len(needs))),
-        needs=tuple(frozenset(needed) for needed in needs),
-    )
-
-    result = simulate(plan, machines, dict(zip(plan.units, seconds, strict=True)), one_byte)
-
-    found = (result.seconds, result.num_loads, result.bytes_read, result.busy_shares, result.bounds.reading_seconds)
-    assert found == expected
-
-
 # Bounds
-
-
-@pytest.mark.parametrize(
-    ("room", "two_sided", "loads"),
-    [(2, False, [0, 2, 3, 4]), (3, False, [0, 2, 3, 3, 4]), (4, True, [0, 2, 3, 4, 4, 5])],
-)
-def test_the_bound_on_loads_by_hand(room: int, two_sided: bool, loads: list[int]) -> None:
-    assert [min_loads(pairs, room, two_sided=two_sided) for pairs in range(len(loads))] == loads
 
 
 # Grids
