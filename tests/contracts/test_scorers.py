@@ -229,7 +229,6 @@ REFUSED = [
     *(
         (lambda score=score: evaluation(scorer_of(score)), fault)
         for score, fault in (
-            (lambda lhs, rel, rhs: torch.zeros(3), r"expected \(\d+, \d+\) scores of ids .*, got \(3,\)"),
             (
                 lambda lhs, rel, rhs: torch.zeros(3)[rhs],
                 r"^the scoring function: IndexError in test_scorers.py:\d+: index .* out of bounds.*; asked for head "
@@ -274,41 +273,25 @@ REFUSED = [
             ),
         )
     ),
-    *(
-        (
-            lambda make=make: evaluation(
-                edge_scorer(make, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, broadcasts=False)
-            ),
-            fault,
-        )
-        for make, fault in (
-            (lambda lhs, rel, rhs: torch.zeros(len(lhs), 24), r"expected \(\d+,\) .* per edge is expected; sum over"),
-            (lambda lhs, rel, rhs: torch.tensor(0.0), r"got \(\); one score per edge is expected, but this is one for"),
-            (lambda lhs, rel, rhs: torch.zeros(3), r"expected \(\d+,\) scores of ids .*, got \(3,\)$"),
-        )
+    (
+        lambda: evaluation(scorer_of(lambda lhs, rel, rhs: torch.zeros(len(lhs), 24), broadcasts=False)),
+        r"expected \(\d+,\) .* per edge is expected; sum over",
     ),
     (
         lambda: evaluation(Returning(lambda block: block[..., None].expand(-1, -1, 4))),
         r"got \(\d+, \d+, 4\); one score per edge is expected; sum over the last dimension",
     ),
-    *(
-        (
-            lambda make=make, size=size: make(zeros, num_entities=3, num_relations=1, batch_size=size),
-            rf"batch_size: expected a number from 1, got {size}",
-        )
-        for make in (batch_scorer, side_scorer)
-        for size in (0, -3)
+    (
+        lambda: side_scorer(zeros, num_entities=3, num_relations=1, batch_size=0),
+        "batch_size: expected a number from 1, got 0",
     ),
     (
         lambda: edge_scorer(zeros, num_entities=3, num_relations=1, cells_per_call=0),
         "cells_per_call: expected a number from 1, got 0",
     ),
-    *(
-        (
-            lambda make=make: make(WithoutForward().eval(), num_entities=3, num_relations=1),
-            "^WithoutForward: the module has no forward; pass the method that scores, such as model.score$",
-        )
-        for make in (edge_scorer, batch_scorer, side_scorer)
+    (
+        lambda: batch_scorer(WithoutForward().eval(), num_entities=3, num_relations=1),
+        "^WithoutForward: the module has no forward; pass the method that scores, such as model.score$",
     ),
     (
         lambda: evaluation(scorer_of(WithoutForward().eval().not_implemented)),
@@ -332,20 +315,9 @@ REFUSED = [
     ),
     (lambda: evaluation(ReturningPairs(lambda block: block)), r"head scores of pairs: expected shape \(\d+,\), got "),
     (lambda: evaluation(zeros), r"expected a path, or an object with num_entities.*got function without"),
-    *(
-        (lambda edges=edges: evaluation(scorer_of(zeros), edges), fault)
-        for edges, fault in (
-            (
-                [(0, 0, NUM_ENTITIES)],
-                r"edges: row 0, tail: expected an id in 0..52 .* got 53; columns are head, relation, tail",
-            ),
-            ([(0, NUM_RELATIONS, 0)], r"edges: row 0, relation: expected an id in 0..2"),
-            (
-                [(0, 0)],
-                r"edges: expected integers of shape \(edges, 3\): head, relation, tail; or .*, got int64",
-            ),
-            ([(0.5, 0, 1)], r"edges: expected integers"),
-        )
+    (
+        lambda: evaluation(scorer_of(zeros), [(0, NUM_RELATIONS, 0)]),
+        r"edges: row 0, relation: expected an id in 0..2 .* got 3; columns are head, relation, tail",
     ),
     *(
         (lambda settings=settings: evaluation(scorer_of(zeros), **settings), fault)
@@ -357,7 +329,6 @@ REFUSED = [
             ({"comparator": "l2"}, "comparator: the model has 'dot', but the config says 'l2'; remove the key"),
             ({"edge_paths": ["x"]}, r"edge_paths: edges are passed in memory, but the key is \['x'\]; remove it"),
             ({"model": "x"}, "model: a model is passed in memory, but the key is 'x'; remove it"),
-            ({"hits_at": [0]}, r"hits_at\[0\]: expected an int >= 1"),
             (
                 {"entities": {"all": EntitySchema(num_partitions=2)}},
                 "edges: edges in memory need num_partitions = 1",
@@ -384,16 +355,17 @@ NO_MEMORY = [
 ]
 
 
-@pytest.mark.parametrize("error", NO_MEMORY)
+OPTIONS = [
+    (partial(edge_scorer, cells_per_call=40), r"\d+ at once \(lower cells_per_call of edge_scorer, now 40\)"),
+    (partial(batch_scorer, batch_size=7), rf"\(\d, {NUM_ENTITIES}\) at once \(lower .* batch_size, now 7\)"),
+    (partial(side_scorer, batch_size=7), rf"\(\d, {NUM_ENTITIES}\) at once \(lower .* batch_size, now 7\)"),
+]
+
+
 @pytest.mark.parametrize(
-    ("make", "option"),
-    [
-        (partial(edge_scorer, cells_per_call=40), r"\d+ at once \(lower cells_per_call of edge_scorer, now 40\)"),
-        (partial(batch_scorer, batch_size=7), rf"\(\d, {NUM_ENTITIES}\) at once \(lower .* batch_size, now 7\)"),
-        (partial(side_scorer, batch_size=7), rf"\(\d, {NUM_ENTITIES}\) at once \(lower .* batch_size, now 7\)"),
-    ],
+    ("error", "make", "option"), [(error, *of) for error, of in zip(NO_MEMORY, OPTIONS, strict=True)]
 )
-def test_a_function_without_memory_is_told_the_option_that_takes_less(make, option, error):
+def test_a_function_without_memory_is_told_the_option_that_takes_less(error, make, option):
     def score(*of: object) -> Tensor:
         raise error
 

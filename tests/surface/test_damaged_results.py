@@ -20,7 +20,6 @@ from pbgeval.results.saved_run import SavedRun
 from pbgeval.results.sending import refuse_another_result
 from pbgeval.storage.json_files import MAX_DEPTH, parse_json
 from pbgeval.storage.objects import read_object_folder
-from tests.examples import among
 from tests.kit.commands import run_main
 from tests.kit.faults import REMOVED, set_at
 from tests.kit.outputs import every_output
@@ -95,9 +94,8 @@ def tried(
 
 
 def some_of(values: Sequence[Any], at: int) -> Sequence[Any]:
-    """Return what is tried in the place with this number: without --all, a third of the values, in turns."""
-    step = among(3, 1)
-    return values[at % step :: step]
+    """Return what is tried in the place with this number: a third of the values, in turns."""
+    return values[at % 3 :: 3]
 
 
 def edited(document: Any, place: tuple[Any, ...], value: object) -> str:
@@ -190,12 +188,8 @@ def test_the_line_names_the_file_and_the_place(results: dict[str, Path], tmp_pat
 @pytest.mark.parametrize("file", ["metrics.json", "run.json"])
 @pytest.mark.parametrize(
     "content",
-    [
-        *(b"", b"[" * 100_000, b'{"a":' * 100_000, b"[]", b"null", b"0", b'"text"', b"NaN", b"[Infinity]", b"9" * 5000),
-        *(b"\xff\xfe{\x00}\x00", b"{}{}", b'{"complete": true, "complete": true}', b"\x00" * 64, b"{"),
-        b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1),
-    ],
-    ids=range(16),
+    [b"", b"[" * 100_000, b"[]", b"NaN", b"9" * 5000, b"\xff\xfe{\x00}\x00", b'{"complete": true, "complete": true}'],
+    ids=range(7),
 )
 def test_what_is_no_result_is_one_line(results: dict[str, Path], tmp_path: Path, file: str, content: bytes) -> None:
     folder = shutil.copytree(results["plain"], tmp_path / "result")
@@ -235,7 +229,7 @@ def test_tables_may_be_damaged(results: dict[str, Path], tmp_path: Path) -> None
         path.write_bytes(whole)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 99, b"../../metrics.json\n", b"/etc/passwd\n" * 99, b"\x00"])
+@pytest.mark.parametrize("content", [b"\xff" * 99, b"../../metrics.json\n", b"\x00"])
 def test_the_list_of_files_may_be_damaged(results: dict[str, Path], tmp_path: Path, content: bytes) -> None:
     root = shutil.copytree(results["plain"].parent, tmp_path / "case")
     (tmp_path / "metrics.json").write_text("mine")
@@ -344,9 +338,7 @@ def test_lists_of_objects_may_be_damaged(tmp_path: Path) -> None:
             read_object_folder(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[" * 100_000, b"0", b"[]", b'{"provenance": 0}', b'{"provenance": {}}', b"\xff"]
-)
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"[]", b'{"provenance": {}}'])
 def test_another_result_at_a_url_may_be_damaged(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "metrics.json").write_bytes(content)
 

@@ -172,14 +172,14 @@ def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
     ("place", "value", "message"),
     [
         ("metrics/tail.realistic.hits_at_10", 0.9, "metrics.tail.realistic.hits_at_10 is 0.9, and follows from"),
-        ("metrics/both.realistic.hits_at_7", 0.9, "metrics.both.realistic.hits_at_7 is 0.9, and follows from"),
         ("metrics/both.loss", 0.9, "metrics.both.loss is 0.9, and follows from the saved ranks as nothing"),
+        ("metrics/both.realistic.hits_at_7", 0.9, "metrics.both.realistic.hits_at_7 is 0.9, and follows from"),
         ("macro_metrics/both.realistic.mean_rank", 1.5, "macro_metrics.both.realistic.mean_rank is 1.5"),
         ("relation_macro_metrics/both.realistic.mean_rank", 1.5, "relation_macro_metrics.both.realistic.mean_rank"),
         ("edge_paths/0/metrics/both.realistic.mean_rank", 1.5, "edge_paths[0].metrics.both.realistic.mean_rank is 1.5"),
         ("edge_paths/0/num_edges", 7, "edge_paths[0].num_edges is 7, and follows from the saved ranks as 2006"),
-        ("num_edges", 10**9, "num_edges is 1000000000, and follows from the saved ranks as 2006"),
         ("num_queries", 10**9, "num_queries is 1000000000, and follows"),
+        ("num_edges", 10**9, "num_edges is 1000000000, and follows from the saved ranks as 2006"),
         ("diagnostics/both/num_tied_queries", 7, "diagnostics.both.num_tied_queries is 7, and follows"),
         ("headline", "optimistic", "headline: realistic, in the result optimistic"),
         ("filter", "filtered", "filter: raw, in the result filtered"),
@@ -249,7 +249,6 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
     ("arguments", "message"),
     [
         (("--share", "1e-17"), "share: expected a number from 1e-12 to less than 1, got 1e-17"),
-        (("--error", "1e-320"), "error: expected a number from 1e-12 to less than 1, got 1e-320"),
         (("--error", "1"), "error: expected a number from 1e-12 to less than 1, got 1.0"),
         (
             ("-p", "hits_at=7"),
@@ -384,23 +383,14 @@ def test_a_sample_is_published_as_one_with_its_interval(
     [
         *(
             (["--dataset", name], f"dataset '{name}': expected OWNER/NAME")
-            for name in ("graph", "../..", "a/..", "a/-", "é/ü", "a/b.git")
+            for name in ("graph", "../..", "a/-", "é/ü", "a/b.git")
         ),
-        *((["--dataset", "a/b", "--task", name], f"task '{name}': expected") for name in ("..", "é", "default.yaml")),
+        *((["--dataset", "a/b", "--task", name], f"task '{name}': expected") for name in ("..", "é", "../x")),
         *(
             (["--dataset", "a/b", "--source", source], "expected an address that starts with https:// and a host")
-            for source in (
-                "https://",
-                "http:// ",
-                "https://x y",
-                "https://x\nfoo: bar",
-                "https:///x",
-                "ftp://u:secret@x",
-            )
+            for source in ("http:// ", "https://x\nfoo: bar", "https:///x", "ftp://u:secret@x")
         ),
-        (["--dataset", "a/b", "--task", "../x"], "task '../x': expected letters"),
         (["--dataset", "a/b", "--metric", "hist@10"], "no metric 'hist@10' here; nearest: "),
-        (["--dataset", "a/b", "--source", "file"], "source 'file': expected an address"),
         (
             ["--dataset", "a/b", "--source", "https://u:secret@x/y?sig=secret"],
             "a query, which all would see, got https://x/y",
@@ -445,34 +435,6 @@ def test_a_result_at_a_url_is_to_be_copied(case: TinyCase, result: Path, command
     fault = run_main(command, url, *more.get(command, []), cwd=case.root).fault
 
     assert f"{url}: expected a local folder; copy the result here first" == fault
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "misfit"),
-    [
-        ("provenance", None, "an object at provenance, found null"),
-        ("provenance/digest", 3, "a text at provenance.digest, found 3"),
-        ("headline", None, "optimistic or realistic or pessimistic at headline, found null"),
-        ("filter", 1, "raw or filtered at filter, found 1"),
-        ("metrics", [1], "an object at metrics, found a list"),
-        ("metrics", None, "an object at metrics, found null"),
-        ("metrics/both.realistic.mean_rank", "9", 'a number at metrics.both.realistic.mean_rank, found "9"'),
-        ("raw_metrics", 7, "an object at raw_metrics, found 7"),
-        ("intervals", 3, "an object at intervals, found 3"),
-        ("edge_paths", 3, "a list at edge_paths, found 3"),
-        ("num_edges", None, "a whole number at num_edges, found null"),
-    ],
-)
-def test_a_damaged_result_is_one_line(
-    case: TinyCase, result: Path, tmp_path: Path, place: str, value: object, misfit: str
-) -> None:
-    folder = changed(result, tmp_path / "damaged", place, value)
-
-    published = run_main("publish", str(folder), "--output", "hub", "--dataset", "a/b", cwd=tmp_path)
-    verified = verify(case, folder)
-
-    line = f"{folder}/metrics.json: expected {misfit}; the file was edited or damaged: copy it again, or evaluate again"
-    assert [published.fault, verified.fault] == [line] * 2
 
 
 def test_an_unfinished_run_is_not_published(result: Path, tmp_path: Path) -> None:
