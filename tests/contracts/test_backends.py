@@ -23,7 +23,7 @@ from tests.kit.loops import loops_used
 
 MakeBackend = Callable[..., Backend]
 # (rows, queries of each, candidates, columns): one of each, and more than a tile has; no block is empty.
-SHAPES = ((1, 1, 1, 1), (5, 3, 40, 7), (20, 1, 70, 33))
+SHAPES = ((1, 1, 1, 1), (5, 3, 40, 7), (17, 1, 40, 17))
 
 
 @pytest.fixture(params=["torch", "cpu", "cpu with loops", "gpu"])
@@ -172,24 +172,24 @@ def test_a_score_has_the_same_bits_alone_read_or_kept(make_backend, shape, name)
 def test_duplicates_of_a_true_entity_tie_with_it_and_are_not_better(make_backend, name) -> None:
     """Whatever the last bits of the score that it is compared by."""
     backend, kept = make_backend(name), make_backend(name, keeps_scores=True)
-    of = drawn((20, 1, 70, 33), in_quarters=False)
+    of = drawn(SHAPES[-1], in_quarters=False)
     block = of.block(kept)
     score_QC, true_Q1 = kept.count(block).scores_KC.cpu(), block.queries.true.score_Q.cpu()[:, None]
-    is_other_QC = torch.from_numpy(of.own_Q[:, None] != np.arange(70))
+    is_other_QC = torch.from_numpy(of.own_Q[:, None] != np.arange(len(of.candidate_CD)))
     is_same_QC = (of.true_QD[:, None] == of.candidate_CD).all(-1)
     better_QC = (score_QC > true_Q1) & ~is_same_QC & is_other_QC
     tied_QC = ((score_QC == true_Q1) | is_same_QC) & is_other_QC
 
     counts = backend.count(of.block(backend)).counts.cpu().raw
 
-    assert set((is_same_QC & is_other_QC).sum(1).tolist()) >= {0, 13, 14}
+    assert set((is_same_QC & is_other_QC).sum(1).tolist()) >= {0, 7, 8}
     assert torch.equal(counts.better_Q, better_QC.sum(1))
     assert torch.equal(counts.tied_Q, tied_QC.sum(1))
 
 
 def test_a_block_counts_alike_whether_the_scores_of_a_row_or_of_a_column_are_adjacent(make_backend) -> None:
     backend = make_backend(keeps_scores=True)
-    block = drawn((20, 1, 70, 33), in_quarters=True).block(backend)
+    block = drawn(SHAPES[-1], in_quarters=True).block(backend)
     scores_KC, true_Q = backend.count(block).scores_KC, block.queries.true.score_Q
 
     def found(scores_KC: torch.Tensor) -> tuple[torch.Tensor, ...]:
