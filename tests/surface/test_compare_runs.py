@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-import pbgeval
 from pbgeval import ManyRuns, Report, compare, compare_runs
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.metrics.paired import Difference, holm
@@ -226,9 +225,3 @@ def test_reports_that_are_nowhere_are_refused(results: Path) -> None:
 
     with pytest.raises(OutputError, match="has no output directory; evaluate with output=FOLDER and save_ranks"):
         compare_runs([report, report])
-
-
-def test_both_names_are_public() -> None:
-    assert {"ManyRuns", "compare_runs"} <= {*pbgeval.__all__}
-    with pytest.raises(ConfigError, match="compare needs two results; none was given"):
-        compare_runs([])

@@ -11,13 +11,6 @@ from tests.kit.commands import REPOSITORY, metrics_of, run_main
 from tests.kit.projects import write_demo
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("project")
-    write_demo(folder)
-    return folder / "demo"
-
-
 def test_no_config_of_the_demo_hides_a_package() -> None:
     # Python looks in the folder of a program first, and its processes in that of PyTorch-BigGraph's config file.
     configs = {path.stem for path in (REPOSITORY / "pbgeval" / "examples" / "demo_graph").glob("*.py")}
@@ -27,19 +20,12 @@ def test_no_config_of_the_demo_hides_a_package() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("config", "setting"),
-    [
-        ("eval.py", "sample_edges=100"),
-        ("pbg_config.py", "sample_edges=100"),
-        ("pbg_config.py", "pbg_semantics=True"),
-    ],
-)
-def test_an_example_config_runs(config: str, setting: str, demo: Path, tmp_path: Path) -> None:
-    output = tmp_path / "output"
-    run = ("run", f"{config}", "--output", str(output), "-p", setting, "--workers", "1")
+def test_the_config_of_pytorch_biggraph_runs(tmp_path: Path) -> None:
+    """The other one is run by README.md: test_pages_run.py."""
+    write_demo(tmp_path)
+    run = ("run", "pbg_config.py", "--output", "output", "-p", "pbg_semantics=True", "--workers", "1")
 
-    assert run_main(*run, cwd=demo).status == 0
-    document = metrics_of(output)
+    assert run_main(*run, cwd=tmp_path / "demo").status == 0
+    document = metrics_of(tmp_path / "demo" / "output")
     assert document["complete"]
     assert 0 < document["metrics"]["both.realistic.mean_reciprocal_rank"] <= 1

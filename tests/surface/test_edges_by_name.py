@@ -17,15 +17,14 @@ import pytest
 from pbgeval import Report, compare
 from pbgeval.config import load_config
 from pbgeval.errors import EvalError
-from pbgeval.evaluation import evaluate, output_of, plan_evaluation
+from pbgeval.evaluation import evaluate, plan_evaluation
 from pbgeval.inputs import edge_files
 from pbgeval.storage import writing as files
-from pbgeval.storage.text import names_file_of_edges
 from pbgeval.worker import plan as run_plan
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, Done, evaluated, flags, metrics_of, numbers_of, run_command, run_main, run_of
+from tests.kit.commands import COMMAND, Done, flags, metrics_of, numbers_of, run_command, run_main, run_of
 from tests.kit.groups import start_as_mpirun
-from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
+from tests.kit.names import write_edges_by_name, write_tsv
 from tests.kit.refusals import fault_of
 from tests.kit.reports import rows_of
 from tests.systems_reference import DglkeFolder
@@ -134,18 +133,6 @@ def test_a_file_has_the_results_of_the_folder_that_import_graph_makes_of_it(case
     )
 
 
-@pytest.mark.one_case
-def test_a_file_has_the_figures_of_the_edges_that_it_was_written_from(case: TinyCase) -> None:
-    succeeds(case, "edge_paths=edges.tsv", "candidates=all", output="named")
-    succeeds(case, "candidates=all", output="numbered")
-
-    named, numbered = (metrics_of(case.root / output) for output in ("named", "numbered"))
-    if case.settings["dynamic_relations"]:  # where a type has one partition, edges of it may stand in any bucket
-        assert buckets_in(case.root / "edges") == buckets_in(imported(case.root / "named")[0])
-    assert numbered["metrics"] == named["metrics"]
-    assert [(path["path"], path["num_edges"]) for path in named["edge_paths"]] == [("edges.tsv", 50)]
-
-
 def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for name, rows in (("entity", 5), ("relation", 2)):
@@ -233,15 +220,6 @@ def test_the_import_of_a_model_without_labels_names_the_options(
 
 
 @pytest.mark.slow
-def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
-    alone = succeeds(dynamic, "edge_paths=edges.tsv")
-
-    evaluated(dynamic, "edge_paths=edges.tsv", "workers=none", output="two", workers=2)
-
-    assert (2, alone) == (run_of(dynamic.root / "two")["num_workers"], numbers_of(dynamic.root / "two"))
-
-
-@pytest.mark.slow
 def test_every_worker_of_a_group_says_what_is_wrong_with_a_file(dynamic: TinyCase) -> None:
     (dynamic.root / "edges.tsv").write_text("user/0/0\tr0\n", encoding="utf-8")
     command = [COMMAND, "--config", dynamic.config, "--output", "output", "-p", "edge_paths=edges.tsv"]
@@ -294,18 +272,6 @@ def test_the_buckets_that_stay_serve_what_is_computed_later(dynamic: TinyCase) -
 # Once
 
 
-@pytest.mark.parametrize(
-    ("path", "is_file"),
-    [
-        *((f"edges{ending}", True) for ending in (".tsv", ".txt.gz", ".csv", ".csv.zst", ".parquet", ".pq", ".TSV")),
-        *((f"edges{ending}", False) for ending in ("", ".npy", ".tsv.bz2", ".parquet.gz", ".tsv/below")),
-    ],
-)
-def test_files_are_known_by_their_endings(path: str, is_file: bool) -> None:
-    """How each is read: tests/laws/test_imports_equal_reference.py."""
-    assert names_file_of_edges(path) is is_file
-
-
 def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase) -> None:
     with mock.patch(
         "pbgeval.inputs.edge_files.split_files", side_effect=lambda *_: signal.raise_signal(signal.SIGTERM)
@@ -313,19 +279,6 @@ def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCas
         done = run(dynamic, "edge_paths=edges.tsv")
 
     assert (done.status, "Traceback" in done.err, imported(dynamic.root / "output")) == (75, False, []), done.err
-
-
-def test_a_second_run_makes_nothing_anew(dynamic: TinyCase) -> None:
-    first = succeeds(dynamic, "edge_paths=edges.tsv")
-    (folder,) = imported(dynamic.root / "output")
-    times = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-
-    done = run_command(dynamic, "--workers", "1", "--output", "output", *flags(["edge_paths=edges.tsv"]))
-
-    assert "output: already complete; showing the saved result" in done.err
-    assert "reading" not in done.err
-    assert first == numbers_of(dynamic.root / "output")
-    assert times == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
 @pytest.mark.slow
@@ -418,22 +371,6 @@ def test_another_run_of_the_same_files_that_is_faster_does_no_harm(
     assert [made.parent.name] == [path.name for path in (dynamic.root / "raced" / "imported").iterdir()]
 
 
-@pytest.mark.slow
-def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
-    dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = load_config(dynamic.config, [f"edge_paths={dynamic.root}/edges.tsv"])
-    monkeypatch.chdir(dynamic.root)  # where the default output would be
-    default = output_of(config)
-    assert default.absolute() == evaluate(config, output=default.absolute(), workers=1).path
-    assert [Path("results/imported")] == [
-        path.relative_to(dynamic.root).parents[1] for path in imported(dynamic.root / "results")
-    ]
-    assert not (default / "imported").exists()
-    assert Path("named") == output_of(config, Path("named"))
-    assert [path.name for path in imported(dynamic.root / "named")] == ["edges.tsv"]
-
-
 def test_verify_leaves_no_buckets_behind(dynamic: TinyCase) -> None:
     overrides = (f"edge_paths={dynamic.root}/edges.tsv", "save_ranks=True")
     succeeds(dynamic, *overrides)
@@ -447,7 +384,7 @@ def test_verify_leaves_no_buckets_behind(dynamic: TinyCase) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-# Names that are not known
+# Faults
 
 
 @pytest.mark.slow
@@ -466,31 +403,6 @@ def test_known_edges_that_are_unknown_are_left_out_listed_and_said_every_time(dy
         assert listed.read_text() == "what\tname\toccurrences\nentity:user\tnew\t1\nrelation\tr9\t1\n"
     found = json.loads(numbers_of(dynamic.root / "output")["metrics.json"])
     assert json.loads(expected["metrics.json"])["metrics"] == found["metrics"]
-
-
-# Faults
-
-
-@pytest.mark.slow
-def test_a_dictionary_in_another_folder_does(dynamic: TinyCase) -> None:
-    expected = succeeds(dynamic, "edge_paths=edges.tsv", output="expected")
-    (dynamic.root / "names").mkdir()
-    shutil.copy(dynamic.root / "entity" / "dynamic_rel_names.json", dynamic.root / "names")  # tables need it there
-    for path in (dynamic.root / "entity").glob("entity_names_*.json"):
-        path.rename(dynamic.root / "names" / path.name)
-
-    assert succeeds(dynamic, "edge_paths=edges.tsv", "dictionary_path=names") == expected
-
-
-def test_a_model_in_memory_needs_names(dynamic: TinyCase) -> None:
-    from pbgeval import EvalConfig
-    from pbgeval.models.functions import edge_scorer
-
-    scorer = edge_scorer(lambda lhs, rel, rhs: lhs + rel + rhs, num_entities=17, num_relations=5)
-    config = EvalConfig(edge_paths=[str(dynamic.root / "edges.tsv")])
-
-    with pytest.raises(EvalError, match=r"^dictionary_path: edges by name need the names of ids; set it to "):
-        evaluate(config, model=scorer)
 
 
 def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyCase) -> None:

@@ -349,17 +349,6 @@ def test_arrays_are_no_files_of_edges(folder: Path, arrays: Any) -> None:
     assert evaluate_files(SCORER, "test.tsv", train=Path().glob("train.tsv"), labels="names")["count"]  # type: ignore[arg-type]
 
 
-def test_edges_with_unknown_names_are_refused_or_left_out_and_counted(folder: Path) -> None:
-    with Path("test.tsv").open("a") as file:
-        file.write("entity 1\trelation 1\tnobody\n")
-
-    with pytest.raises(EvalError, match=r"1 of 4 edges have names that are not in .*unknown = 'skip'"):
-        evaluate_files(SCORER, "test.tsv", labels="names")
-    report = evaluate_files(SCORER, "test.tsv", labels="names", unknown="skip")
-
-    assert (report.document["num_edges"], report.document["left_out"]["edge_paths"]) == (3, [1])
-
-
 def test_a_folder_without_names_is_told_the_files_that_have_them(folder: Path) -> None:
     (folder / "csv").mkdir()
     for file in (folder / "names").iterdir():

@@ -256,7 +256,7 @@ def test_temporary_files_of_killed_workers_are_removed_and_not_listed(
 
 @pytest.mark.parametrize(
     ("name", "is_complete", "overwrites"),
-    crossed(["relations.csv", "files.txt", "owner.json", "owner.heartbeat"], [True, False], [False, True], quick=2),
+    crossed(["relations.csv", "files.txt", "owner.json"], [True, False], [False, True], quick=2, thorough=2),
 )
 def test_a_folder_with_the_name_of_a_file_of_a_run_is_refused_and_stays(
     case: TinyCase, name: str, is_complete: bool, overwrites: bool

@@ -124,12 +124,6 @@ def test_a_page_of_an_unfinished_run_goes_when_the_run_is_complete(tmp_path: Pat
     assert "not complete" not in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_records_of_a_monitor_are_shown(tmp_path: Path) -> None:
-    assert report(write_records(tmp_path / "monitor")).printed
-    text = (tmp_path / "monitor" / "report.html").read_text(encoding="utf-8")
-    assert lacking(text, "Held-out edges during training", "By hidden side") == ["By hidden side"]
-
-
 @pytest.mark.parametrize(("arguments", "value"), [((), "0.2550"), (("--metric", "hits@1"), "0.1250")])
 def test_an_evaluation_and_the_records_of_its_training_share_a_page(
     arguments: tuple[str, ...], value: str, folder: Path, tmp_path: Path

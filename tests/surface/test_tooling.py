@@ -71,14 +71,6 @@ def test_no_message_or_page_advises_to_install_a_package_that_is_on_no_index() -
     assert found == set()
 
 
-def test_setup_is_one_call_and_tools_are_no_extras() -> None:
-    made = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-
-    assert (REPOSITORY / "setup.py").read_text(encoding="utf-8").endswith("\n\nsetup()\n")
-    assert set(made["dependency-groups"]) == {"dev", "docs", "browser", "moto"}
-    assert set(made["project"]["optional-dependencies"]).isdisjoint(made["dependency-groups"])
-
-
 def test_the_page_of_the_package_lists_all_extras() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     page = (REPOSITORY / "PACKAGE.md").read_text(encoding="utf-8")
@@ -92,24 +84,6 @@ def test_the_page_of_the_package_has_no_relative_link() -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", (REPOSITORY / "PACKAGE.md").read_text(encoding="utf-8"))
 
     assert [link for link in links if not link.startswith("https://")] == []
-
-
-# Schema 1.2.0 of the Citation File Format: required keys, and those that we use.
-CITATION = {"cff-version", "message", "title", "authors"}
-CITED = CITATION | {"type", "abstract", "version", "license", "keywords"}
-
-
-def test_the_citation_is_of_its_schema_and_agrees_with_the_package() -> None:
-    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-    assert citation["cff-version"] == "1.2.0"
-    assert CITATION <= citation.keys() <= CITED
-    assert citation["type"] in {"software", "dataset"}
-    assert all(author.keys() == {"name"} for author in citation["authors"]), "an entity has a name"
-    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
-    assert (citation["license"], citation["keywords"]) == (project["license"], project["keywords"])
-    assert citation["version"] == version_of_package()
 
 
 DOCKERFILES = sorted((REPOSITORY / "docker").glob("*.Dockerfile"))
@@ -142,6 +116,8 @@ def test_the_version_stands_in_one_place_and_in_the_changelog() -> None:
 
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
     assert "## [Unreleased]" in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["cff-version"], citation["version"]) == ("1.2.0", version)
     made = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     assert (made["project"].get("version"), made["project"]["dynamic"]) == (None, ["version"])
 
