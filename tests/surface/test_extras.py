@@ -13,7 +13,6 @@ from tests.installed_wheel import InstalledWheel, extras_of, requirements_of
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, evaluated, lacking
 from tests.kit.projects import write_suite
-from tests.kit.reports import write_records
 
 pytestmark = pytest.mark.slow
 
@@ -52,20 +51,6 @@ except EvalError as error:
 import pbgeval.scoring.chain_kernels
 print("triton")
 """
-TENSORBOARD = """
-import sys
-from pathlib import Path
-from pbgeval.errors import EvalError
-from pbgeval.monitor.records import TensorBoardSink
-from pbgeval.monitor.records import read_history
-try:
-    sink = TensorBoardSink("events")
-except EvalError as error:
-    sys.exit(str(error))
-for record in read_history(Path("records"), print).visits:
-    sink.append(record)
-sink.close()
-"""
 TABLES = """
 import sys
 from pathlib import Path
@@ -96,16 +81,7 @@ class Use:
     has_worked: Callable[[Path, str], bool]  # with it: by what it left in a folder and printed
 
 
-def sink(name: str, extra: str, package: str) -> Use:
-    evaluation = ("-m", "pbgeval", "--config", "case/eval.py", "--quiet", "--workers", "1", "--output", "noted")
-    return Use(
-        extra,
-        (*evaluation, "-p", f"sinks={name}"),
-        f"-p sinks={name}: sinks[0]: {name} is required for the sink {name}: pip install {package}",
-        lambda folder, _: any((folder / "noted" / "sinks" / name).iterdir()),
-    )
-
-
+EVALUATION = ("-m", "pbgeval", "--config", "case/eval.py", "--quiet", "--workers", "1", "--output")
 USES = {
     "page": Use(
         "report",
@@ -115,13 +91,12 @@ USES = {
             not lacking((folder / "done" / "report.html").read_text(), "<!DOCTYPE", "<style>", "<script>")
         ),
     ),
-    "events": Use(
+    "tensorboard": Use(
         "monitor",
-        ("-c", TENSORBOARD),
-        "events: tensorboard is required for the sink tensorboard: pip install tensorboard",
-        lambda folder, _: any((folder / "events").iterdir()),
+        (*EVALUATION, "noted", "-p", "sinks=tensorboard"),
+        "-p sinks=tensorboard: sinks[0]: tensorboard is required for the sink tensorboard: pip install tensorboard",
+        lambda folder, _: any((folder / "noted" / "sinks" / "tensorboard").iterdir()),
     ),
-    "tensorboard": sink("tensorboard", "monitor", "tensorboard"),
     "frame": Use(
         "pandas",
         ("-c", TO_DF),
@@ -231,14 +206,12 @@ def ended(installed: InstalledWheel, tmp_path_factory: pytest.TempPathFactory) -
     TinyCase.write(folder / "case", partition_sizes=(9, 8), edges_per_bucket=5, workers=1)
     (folder / "train.tsv").write_text("a\tr\tb\nb\tr\tc\nc\ts\ta\n", encoding="utf-8")
     write_suite(folder / "suite.yaml", {"one": 9})
-    write_records(folder / "records")
-    evaluation = ("-m", "pbgeval", "--config", "case/eval.py", "--quiet", "--workers", "1", "--output", "done")
     for seed in range(4):
         case = TinyCase.write(folder / f"case-{seed}", scale=1.0 + seed)
         same_queries = (f"edge_paths={folder}/case-0/edges", "candidates=all", "save_ranks=True")
         evaluated(case, *same_queries, output=folder / "seeds" / str(seed))
     tried: dict[str, tuple[str | None, tuple[str, ...]]] = {
-        "evaluation": (None, evaluation),
+        "evaluation": (None, (*EVALUATION, "done")),
         "imports": (None, ("-c", IMPORTS)),
     }
     tried |= {f"{name} without": (None, use.arguments) for name, use in USES.items()}

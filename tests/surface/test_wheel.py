@@ -14,7 +14,7 @@ import pytest
 import pbgeval
 from tests.installed_wheel import Built, InstalledWheel, build_wheel, requirements_of
 from tests.kit.case import TinyCase
-from tests.kit.commands import REPOSITORY, evaluated, metrics_of, numbers_of, start
+from tests.kit.commands import REPOSITORY, evaluated, numbers_of, start
 
 pytestmark = pytest.mark.slow
 
@@ -105,18 +105,6 @@ def test_an_installed_wheel_evaluates_like_the_checkout(installed: InstalledWhee
     assert done.printed == ""
     evaluated(case)
     assert numbers_of(case.root / "output") == numbers_of(tmp_path / "out")
-
-
-def test_an_installed_wheel_makes_the_demo_and_evaluates_it(installed: InstalledWheel, tmp_path: Path) -> None:
-    """The figures are those of the quickstart's table."""
-    with_import = ["env", f"PYTHONPATH={installed.libraries_of('import')}", installed.folder / "bin" / "kgeval-dist"]
-    made = start([*with_import, "demo", "mine", "--quiet"], tmp_path)
-    done = installed.run("run", "mine/eval.py", "--output", "result", "--quiet", cwd=tmp_path, program="kgeval-dist")
-
-    assert (made.printed, done.printed) == ("", "")
-    assert metrics_of(tmp_path / "result")["headline"] == "realistic"
-    mrr = metrics_of(tmp_path / "result")["metrics"]["both.realistic.mean_reciprocal_rank"]
-    assert mrr == pytest.approx(0.1638, abs=0.0005)
 
 
 def test_an_environment_with_the_lowest_versions_keeps_them(built: Built, tmp_path: Path) -> None:
