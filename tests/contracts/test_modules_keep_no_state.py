@@ -81,16 +81,16 @@ class _Scope:
     cached: set[str]  # functions of the module that are cached
     local: dict[str, str | None]  # local name -> the module's name that it stands for, if any
 
-    def inside(self, function: Functions) -> _Scope:
-        """Return the scope of a function in this one."""
+    def inside(self, nodes: list[ast.AST]) -> _Scope:
+        """Return the scope of a function of these nodes in this one."""
         local = dict(self.local)
-        for of in ast.walk(function):
+        for of in nodes:
             if isinstance(of, ast.arg):
                 local[of.arg] = None
             elif isinstance(of, ast.Name) and isinstance(of.ctx, ast.Store):
                 local.setdefault(of.id, None)
         scope = _Scope(self.names, self.cached, local)
-        for of in ast.walk(function):
+        for of in nodes:
             if isinstance(of, ast.Assign) and isinstance(of.targets[0], ast.Name):
                 local[of.targets[0].id] = scope.root(of.value) or local[of.targets[0].id]
         return scope
@@ -108,8 +108,9 @@ class _Scope:
 
 def _changed_by(function: Functions, scope: _Scope) -> Iterator[str]:
     """Yield the names of the module that a function of this scope changes, inner functions too."""
-    scope = scope.inside(function)
-    for of in ast.walk(function):
+    nodes = [*ast.walk(function)]  # once: it takes longer than all that is done with them
+    scope = scope.inside(nodes)
+    for of in nodes:
         if isinstance(of, ast.Global):
             yield from of.names
         elif isinstance(of, Functions) and of is not function:

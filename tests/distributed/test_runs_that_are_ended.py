@@ -209,8 +209,7 @@ writing.system = Slow()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize(("number", "num_workers"), [(signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGQUIT, 1)])
 def test_what_is_printed_as_done_is_saved_when_a_run_is_ended(
     number: signal.Signals,
     num_workers: int,
@@ -310,8 +309,15 @@ def files_of_result(output: Path) -> dict[str, bytes]:
     return {name: content for name, (content, _) in snapshot(output).items() if name not in TOLD_OF_TIME}
 
 
-@pytest.mark.parametrize("goes_on", ["by itself", "by the same command"])
-@pytest.mark.parametrize(("call", "prefix"), [("write_at", ".ranks_"), ("rename", ".ranks_"), ("write_at", "ranks_")])
+@pytest.mark.parametrize(
+    ("call", "prefix", "goes_on"),
+    [
+        ("write_at", ".ranks_", "by itself"),
+        ("rename", ".ranks_", "by the same command"),
+        ("write_at", "ranks_", "by itself"),
+        ("write_at", "ranks_", "by the same command"),
+    ],
+)
 def test_a_worker_that_is_killed_while_it_writes_ranks_leaves_nothing_in_the_result(
     call: str, prefix: str, goes_on: str, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ MOST = MAX_THREADS_PER_CORE * (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize("name", NUMBERS_OF_THREADS)
-@pytest.mark.parametrize("given", [str(MOST + 1), "1000000", f"2, {MOST + 1}", "9" * 5000])
+@pytest.mark.parametrize("given", [str(MOST + 1), f"2, {MOST + 1}", "9" * 5000])
 def test_more_threads_than_a_host_bears_are_refused(name: str, given: str) -> None:
     fault = fault_of(lambda: check_threads({name: given}), LaunchError)
 
@@ -94,15 +94,16 @@ def named_case(tmp_path_factory: pytest.TempPathFactory) -> tuple[TinyCase, dict
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("before", SHELLS.values(), ids=SHELLS)
+@pytest.mark.parametrize(
+    ("before", "workers"), [*((of, 1) for of in SHELLS), *((of, 2) for of in SHELLS if of.startswith("no standard"))]
+)
 def test_a_run_has_the_same_numbers_whatever_the_shell_has_left_of_it(
     before: str, workers: int, named_case: tuple[TinyCase, dict[str, str]], tmp_path: Path
 ) -> None:
     case, undisturbed = named_case
     output = tmp_path / "Übersicht"
     arguments = f"--config eval.py --workers {workers} --quiet --output {shlex.quote(str(output))}"
-    done = start(["sh", "-c", f"{before} exec {COMMAND} {arguments}"], case.root)
+    done = start(["sh", "-c", f"{SHELLS[before]} exec {COMMAND} {arguments}"], case.root)
 
     assert (done.status, done.out, done.err) == (0, "", "")
     assert numbers_of(output) == undisturbed
@@ -149,7 +150,7 @@ def test_a_small_limit_on_processes_is_one_line_or_large_enough(workers: int, th
     undisturbed = undisturbed_numbers(case, case.root / "undisturbed")
     tmp_path.chmod(0o755)
     ends = {}
-    for limit in (1, 5, 8, 11, 13, 40):
+    for limit in (1, 8, 11, 40):
         output = case.root / f"output-{limit}"
         command = f"ulimit -u {limit}; exec {COMMAND} --config eval.py --workers {workers} --quiet --output {output}"
         done = start([*AS_ANOTHER, "bash", "-c", command], case.root, OMP_NUM_THREADS=str(threads))

@@ -45,9 +45,7 @@ WAYS = {
     "text": f'{PYTHON} -c "$(cat program.py)"',
     "module": f"{PYTHON} -m program",
     "package": f"mkdir package; mv program.py package/__main__.py; {PYTHON} -m package",
-    "then interactive": f"{PYTHON} -i program.py < /dev/null 2> prompts",
     "interactive": f"{PYTHON} -iq < program.py 2> prompts",
-    "optimized": f"{PYTHON} -O program.py",
 }
 
 
@@ -64,8 +62,8 @@ def run(case: TinyCase, program: str, command: str = WAYS["script"]) -> Done:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "way"),
-    [*((BARE, way) for way in WAYS), (GUARDED, "script"), (GUARDED, "module")],
-    ids=[*WAYS, "guarded script", "guarded module"],
+    [*((BARE, way) for way in WAYS), (GUARDED, "script")],
+    ids=[*WAYS, "guarded script"],
 )
 def test_a_program_runs_once_however_it_is_started(case: TinyCase, program: str, way: str) -> None:
     done = run(case, program, WAYS[way])

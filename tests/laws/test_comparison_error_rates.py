@@ -16,7 +16,7 @@ from benchmarks.many_runs import main as many_runs
 from benchmarks.many_runs.main import METRICS, Queries
 from pbgeval.metrics.paired import Difference
 
-NUM_TRIALS = 3_000
+NUM_TRIALS = 1_500
 
 
 def trial(seed: int, *, num_edges: int, gain: float = 0.0, edges_per_unit: int = 1) -> list[Difference]:

@@ -35,8 +35,8 @@ GRAPH: dict[str, Any] = {
     "num_uniform_negs": 50,
     "batch_size": 1000,
 }
-# The first of the 16 buckets of a graph of a million entities and 10 million edges.
-LARGE_NUM_EDGES = 10_000_000 // 16
+# A fifth of the first of the 16 buckets of a graph of a million entities and 10 million edges.
+LARGE_NUM_EDGES = 10_000_000 // 16 // 5
 LARGE_GRAPH: dict[str, Any] = {
     "dynamic": True,
     "partition_sizes": (250_000,),
@@ -149,12 +149,12 @@ def print_row(path: str, found: Asked) -> None:
 
 
 def test_a_large_bucket_of_sampled_candidates_takes_few_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before there were passes for a GPU, 87,988 launches and 15,565 synchronisations."""
+    """Before there were passes for a GPU, 17,600 launches and 3,100 synchronisations or so."""
     found = asked(tmp_path, monkeypatch, LARGE_NUM_EDGES, "candidates=sampled", exact_auc=False, graph=LARGE_GRAPH)
 
     print_row(f"candidates=sampled, {LARGE_NUM_EDGES:,} edges", found)
-    assert found.launches <= 414
-    assert found.synchronisations <= 36
+    assert found.launches <= 86
+    assert found.synchronisations <= 8
 
 
 @pytest.mark.parametrize(
