@@ -299,9 +299,9 @@ def _print_result(report: Report) -> None:
 def _why_no_ranks(report: Report) -> str:
     """Return why a run does not save ranks unless it is asked to; empty where it does."""
     from pbgeval.inputs.protocol import why_ranks_are_not_saved
-    from pbgeval.report.conditions import settings_of
+    from pbgeval.results.result import policies_of
 
-    is_sampled = any(of["candidates"] == "sampled" for of in settings_of(report.document).get("relations", ()))
+    is_sampled = "sampled" in policies_of(report.document)
     num_queries, num_buckets = report.document["num_queries"], len(report.rows["buckets"])
     return why_ranks_are_not_saved(num_queries, num_buckets, is_sampled=is_sampled)
 

@@ -9,7 +9,7 @@ from pbgeval.metrics.student import LEVEL
 from pbgeval.notation import grouped
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.report.pbg_ties import copies_compete
-from pbgeval.results.result import is_part_of_edges
+from pbgeval.results.result import is_part_of_edges, policies_of, section_of
 from pbgeval.storage.left_out import num_left_out
 from pbgeval.storage.text import listed, plural
 
@@ -41,7 +41,7 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
             f"Usual causes are {_COPIES if copies_compete(document) else ''}untrained entities, a collapsed model, and "
             "scores that saturate or are clamped or rounded"
         )
-    edges = {name: number or 0 for name, number in (document.get("edge_diagnostics") or {}).items()}
+    edges = {name: number or 0 for name, number in section_of(document, "edge_diagnostics").items()}
     leaked, repeated, unseen = (edges.get(f"num_{name}", 0) for name in ("in_training", "repeated", "entities_unseen"))
     num_edges, num_entities = edges.get("num_edges", 0), edges.get("num_entities", 0)
     lost = num_left_out(document, "filter_paths", "train_paths")
@@ -112,7 +112,7 @@ def tags_of(document: Mapping[str, Any]) -> list[str]:
     if "metrics" not in document:
         return []
     candidates = candidates_of(document) or "no queries" if "diagnostics" in document else ""
-    version = (document.get("provenance") or {}).get("checkpoint_version")
+    version = section_of(document, "provenance").get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
     return [
         *filter(None, (describe_edges(document), _filter(document), f"{document['headline']} ranks", candidates, told))
@@ -162,14 +162,10 @@ def _range(diagnosis: Mapping[str, Any]) -> str:
 def cautions_of(document: Mapping[str, Any]) -> str:
     """Return what sets the figures apart from those of all edges and all candidates, in one line; empty if nothing."""
     estimated = "" if part_of(document) is None else f"the figures are estimates from {describe_edges(document)}"
-    policies = {relation.get("candidates") for relation in settings_of(document).get("relations") or ()}
     sampled = "candidates were sampled, so ranks are not those among all entities"
-    return "; ".join(filter(None, [estimated, sampled if CandidatePolicy.SAMPLED.value in policies else ""]))
-
-
-def settings_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the keys of the config that the figures depend on."""
-    return (document.get("provenance") or {}).get("settings") or {}
+    return "; ".join(
+        filter(None, [estimated, sampled if CandidatePolicy.SAMPLED.value in policies_of(document) else ""])
+    )
 
 
 def interval_name(document: Mapping[str, Any]) -> str:

@@ -11,10 +11,10 @@ from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.metrics.names import SIDES_IN_ORDER, in_reading_order
-from pbgeval.report.conditions import interval_name, part_of, settings_of, title_of
+from pbgeval.report.conditions import interval_name, part_of, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
-from pbgeval.results.result import Result, errors_of
+from pbgeval.results.result import Result, errors_of, section_of, settings_of
 from pbgeval.stats.rank_types import RankType
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
@@ -116,7 +116,7 @@ def headline_of(document: Mapping[str, Any], *, for_papers: bool = False) -> Dat
 
 def time_aware_sentence(document: Mapping[str, Any]) -> str:
     """Return the figures of the time-aware filter in a sentence: MRR, hits@1, hits@10, or what there is."""
-    metrics, window = document.get("time_filtered_metrics") or {}, settings_of(document).get("time_window")
+    metrics, window = section_of(document, "time_filtered_metrics"), settings_of(document).get("time_window")
     keys = [key for _, key in rows_of_both(metrics, document["headline"])]
     usual = [key for key in keys if key.endswith((".mean_reciprocal_rank", ".hits_at_1", ".hits_at_10"))]
     told = ", ".join(f"{short_title(key)} {text_of(key, metrics[key])}" for key in usual or keys[:2])
@@ -126,7 +126,7 @@ def time_aware_sentence(document: Mapping[str, Any]) -> str:
 def is_sure(document: Mapping[str, Any], key: str) -> bool:
     """Tell whether a metric is hits at k of queries that have at most k candidates."""
     side, cutoff = key.partition(".")[0], key.rpartition(".hits_at_")[2]
-    diagnosis = (document.get("diagnostics") or {}).get(side)  # an unfinished run has none
+    diagnosis = section_of(document, "diagnostics").get(side)  # an unfinished run has none
     most = diagnosis["num_candidates"]["max"] if diagnosis else None
     return most is not None and cutoff.isdecimal() and most <= int(cutoff)
 
@@ -232,7 +232,7 @@ def _exact(value: float | None) -> str:
 
 def every_metric(document: Mapping[str, Any]) -> DataTable:
     """Return a row per key of metrics.json."""
-    intervals = document.get("intervals") or {}
+    intervals = section_of(document, "intervals")
     macro = {"by query key": document.get("macro_metrics"), "by relation": document.get("relation_macro_metrics")}
     columns = {
         "value": document["metrics"],
@@ -479,7 +479,7 @@ def diagnostics_of(document: Mapping[str, Any]) -> DataTable:
 
 def ties_sentence(document: Mapping[str, Any]) -> str:
     """Return how many queries have ties, where these change no figure that is shown; else nothing."""
-    ties, diagnosis = ties_of(document), (document.get("diagnostics") or {}).get("both") or {}
+    ties, diagnosis = ties_of(document), section_of(document, "diagnostics", "both")
     if not ties.rows or any(len({*cells}) > 1 for _, *cells in ties.rows):
         return ""
     tied, queries = diagnosis.get("num_tied_queries"), diagnosis.get("num_queries")
@@ -538,7 +538,7 @@ def origin_of(report: Result, meanings: Mapping[str, str]) -> list[DataTable]:
 
     A setting can change a number. What its key means stands beside the first one of its key.
     """
-    provenance = report.document.get("provenance") or {}
+    provenance = section_of(report.document, "provenance")
     rows, told, names = [], "", _relation_names(report)
     for name, text in flat(provenance.get("settings")):
         key, _, rest = name.partition(".")
@@ -614,12 +614,11 @@ class Tile:
 
 
 def _model_name(report: Result) -> str:
-    provenance = report.document.get("provenance") or {}
-    settings = provenance.get("settings") or {}
+    settings = settings_of(report.document)
     operators = sorted({of["operator"] for of in settings.get("relations", ())})
     comparator = settings.get("comparator")
     if comparator == "scorer":
-        return str(report.run.get("model") or provenance["data"]["model"]["scorer"])
+        return str(report.run.get("model") or report.document["provenance"]["data"]["model"]["scorer"])
     models = {operator: name for operator, (name, comparators) in _MODELS.items() if comparator in comparators}
     names = " and ".join(models.get(name, f"{name} ({comparator})") for name in operators)
     return names if len(operators) <= 2 else f"Model with {len(operators)} operators"
@@ -627,7 +626,7 @@ def _model_name(report: Result) -> str:
 
 def model_of(report: Result) -> str:
     """Return the model and where it was, with its version, as far as the report tells them."""
-    version = (report.document.get("provenance") or {}).get("checkpoint_version")
+    version = section_of(report.document, "provenance").get("checkpoint_version")
     told = [_model_name(report), report.run.get("model_place"), "" if version is None else f"version {version}"]
     return clipped(", ".join(filter(None, told)))
 
@@ -642,8 +641,8 @@ def name_of(report: Result) -> str:
 def tiles_of(report: Result) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
     document, tiles = report.document, list[Tile]()
-    metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
-    intervals = document.get("intervals") or {}  # an unfinished run has none
+    metrics, headline = section_of(document, "metrics"), document["headline"] if "metrics" in document else ""
+    intervals = section_of(document, "intervals")  # an unfinished run has none
     keys = [f"{headline}.{name}" for name in LARGE if f"both.{headline}.{name}" in metrics]
     keys = keys or [key.removeprefix("both.") for _, key in rows_of_both(metrics, headline)[: len(LARGE)]]
     for key in keys:
@@ -653,7 +652,7 @@ def tiles_of(report: Result) -> list[Tile]:
             for side in ("head", "tail")
             if metrics.get(f"{side}.{key}") is not None
         )
-        value = (document.get("time_filtered_metrics") or {}).get(f"both.{key}")
+        value = section_of(document, "time_filtered_metrics").get(f"both.{key}")
         in_time = "" if value is None else f"time-aware\u00a0{text_of(key, value, decimals)}"
         lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides, in_time]
         figure = _with_error(document, f"both.{key}", decimals)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pbgeval.notation import grouped
-from pbgeval.report.conditions import part_of, settings_of
+from pbgeval.report.conditions import part_of
 from pbgeval.report.pbg_ties import note_on_pbg_ties
+from pbgeval.results.result import section_of, settings_of
 from pbgeval.storage.text import plural
 
 FLATTERED = ("average_precision_score", "area_under_the_precision_recall_curve")
@@ -24,12 +25,12 @@ def notes_of(document: Mapping[str, Any]) -> list[str]:
         reached = f"reached after {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s"
         so = "not reached: all edges were evaluated" if part_of(document) is None else reached
         notes.append(f"Target ±{target:g} {so}.")
-    relation = (document.get("diagnostics") or {}).get("relation") or {}
+    relation = section_of(document, "diagnostics", "relation")
     alone = relation.get("num_queries_without_competitors")
     if alone:
         notes.append(f"{alone:,} of {relation['num_queries']:,} relation queries have no competitor: their rank is 1.")
     of_sample = part_of(document) is not None
-    training = ((document.get("provenance") or {}).get("data") or {}).get("training")
+    training = section_of(document, "provenance", "data").get("training")
     if sample and training and document.get("edge_diagnostics") is None:
         notes.append(LEAKS_UNCHECKED)
     if of_sample and any(value is not None and key.endswith(FLATTERED) for key, value in document["metrics"].items()):
@@ -47,4 +48,4 @@ def notes_of(document: Mapping[str, Any]) -> list[str]:
 def _has_no_hit(document: Mapping[str, Any], key: str) -> bool:
     """Tell whether a key is that of hits, of which there are none, and an error is shown all the same."""
     is_of_hits = f".{document['headline']}.hits_at_" in key and document["metrics"][key] == 0.0
-    return is_of_hits and bool((document["intervals"].get(key) or {}).get("standard_error"))
+    return is_of_hits and bool(section_of(document, "intervals", key).get("standard_error"))

@@ -58,7 +58,7 @@ from pbgeval.report.tables import (
     without,
 )
 from pbgeval.results.output import PAGE, refuse_others
-from pbgeval.results.result import BUCKETS, METRICS, Result, histogram_rows, no_result
+from pbgeval.results.result import BUCKETS, METRICS, Result, histogram_rows, no_result, section_of
 from pbgeval.storage.text import plural, without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
 
@@ -251,7 +251,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
         tiles_of(report),
         sections,
         None if source.is_complete else Notice([_progress(report.document)]),
-        (report.document.get("provenance") or {}).get("digest", ""),
+        section_of(report.document, "provenance").get("digest", ""),
         sentence_of(report.document) if report.document["complete"] else "",
     )
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from pbgeval.ranking.sampled_lists import CandidatePolicy
+from pbgeval.results.result import policies_of, section_of, settings_of
 
 _BOUNDS = ("pessimistic", "optimistic")
 
 
 def copies_compete(document: Mapping[str, Any]) -> bool:
     """Tell whether drawn lists may hold the true entity again, as in PyTorch-BigGraph."""
-    settings = (document.get("provenance") or {}).get("settings") or {}
-    policies = {relation["candidates"] for relation in settings.get("relations") or ()}
-    return bool(settings.get("pbg_semantics")) and CandidatePolicy.SAMPLED.value in policies
+    is_pbg = bool(settings_of(document).get("pbg_semantics"))
+    return is_pbg and CandidatePolicy.SAMPLED.value in policies_of(document)
 
 
 def note_on_pbg_ties(document: Mapping[str, Any]) -> list[str]:
@@ -25,13 +25,11 @@ def note_on_pbg_ties(document: Mapping[str, Any]) -> list[str]:
     """
     if not copies_compete(document):
         return []
-    settings = document["provenance"]["settings"]
-    diagnosis = (document.get("diagnostics") or {}).get("both") or {}
     is_filtered = document.get("filter") == "filtered"
-    share = diagnosis.get("tied_share")
+    share = section_of(document, "diagnostics", "both").get("tied_share")
     if share is None or not (share or is_filtered):
         return []
-    figures = document.get("raw_metrics" if is_filtered else "metrics") or {}
+    figures = section_of(document, "raw_metrics" if is_filtered else "metrics")
     low, high = (figures.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in _BOUNDS)
     if low is not None and low == high:
         return []
@@ -39,7 +37,7 @@ def note_on_pbg_ties(document: Mapping[str, Any]) -> list[str]:
     expected = "its figures should lie between the pessimistic and the optimistic ones"
     if low is not None and high is not None:
         expected = f"its {'unfiltered ' * is_filtered}MRR should lie between {low:.4f} and {high:.4f}"
-    draws = ", but for its own random draws" if settings.get("num_uniform_negs") else ""
+    draws = ", but for its own random draws" if settings_of(document).get("num_uniform_negs") else ""
     return [
         f"torchbiggraph_eval lets rounding decide ties with copies of the true entity{many}: {expected}{draws}.",
     ]

@@ -13,14 +13,14 @@ from pbgeval.errors import ConfigError
 from pbgeval.metrics.names import SCORE_METRICS, UnknownMetricError, resolve
 from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import grouped
-from pbgeval.report.conditions import joint_warnings, settings_of, title_of, warnings_of
+from pbgeval.report.conditions import joint_warnings, title_of, warnings_of
 from pbgeval.report.figures import Tile, short_title, text_of
 from pbgeval.report.page import Page, Section, warnings_section
 from pbgeval.report.run_differences import describe_left_out
 from pbgeval.report.summary import NO_BETTER, chance_verdict
 from pbgeval.report.tables import NEEDS_BOOKTABS, DataTable, latex_warnings, one_line, to_latex
 from pbgeval.results.csv_tables import to_csv
-from pbgeval.results.result import Result
+from pbgeval.results.result import Result, section_of, settings_of
 from pbgeval.storage.text import json_text, listed, plural
 from pbgeval.storage.writing import write_atomically
 
@@ -73,7 +73,7 @@ class SuiteRow:
             keys = [resolve(name, document["headline"], found.keys()) for name in metrics]
         except UnknownMetricError as error:
             raise ConfigError(f"metrics: {error.args[0]}") from None
-        in_time = {f"{TIME_AWARE}{key}": value for key, value in (document.get("time_filtered_metrics") or {}).items()}
+        in_time = {f"{TIME_AWARE}{key}": value for key, value in section_of(document, "time_filtered_metrics").items()}
         keys = [timed if (timed := f"{TIME_AWARE}{key}") in in_time else key for key in keys]
         return cls(
             graph,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any
 
-from pbgeval.report.conditions import describe_edges, is_much_tied, num_trained_on, settings_of
+from pbgeval.report.conditions import describe_edges, is_much_tied, num_trained_on
 from pbgeval.report.figures import rows_of_both, text_of, time_aware_sentence, with_error
-from pbgeval.results.result import errors_of, errors_over_draws
+from pbgeval.results.result import errors_of, errors_over_draws, policies_of, section_of
 
 ERRORS_APART = 2.0  # standard errors from which head and tail are said to differ, or a figure from chance
 NO_BETTER = "no better than chance"
@@ -106,7 +106,7 @@ def _mrr_beats_chance(metrics: Mapping[str, Any], errors: Mapping[str, float]) -
 
 def _all_errors(document: Mapping[str, Any]) -> Mapping[str, float]:
     """Return the standard errors of figures, and of the AUC that of comparing a part of the scores."""
-    intervals = document.get("intervals") or {}
+    intervals = section_of(document, "intervals")
     return {key: of["standard_error"] for key, of in intervals.items() if "standard_error" in of} | errors_of(document)
 
 
@@ -127,7 +127,7 @@ def _sides(document: Mapping[str, Any]) -> Iterator[str]:
 
 def doubts_of(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield why the headline may not be what it seems; the warnings say more."""
-    edges = document.get("edge_diagnostics") or {}
+    edges = section_of(document, "edge_diagnostics")
     if trained := num_trained_on(document):
         yield f"the checkpoint was trained on {trained:,} of these edges"
     if document["num_edges"] and is_much_tied(document):
@@ -140,7 +140,7 @@ def doubts_of(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _kind_of(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield what candidates are, where they are not all entities."""
-    policies = {relation.get("candidates") for relation in settings_of(document).get("relations") or ()}
+    policies = policies_of(document)
     if policies == {"sampled"}:
         yield "candidates were sampled"
     elif policies == {"partition"}:

@@ -139,6 +139,23 @@ class Result:
         return cls(document, run, SavedTables(Path(folder)), Path(folder))
 
 
+def section_of(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return a part of metrics.json by its keys; empty where there is none."""
+    for name in names:
+        document = document.get(name) or {}
+    return document
+
+
+def settings_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the keys of the config that the figures depend on."""
+    return section_of(document, "provenance", "settings")
+
+
+def policies_of(document: Mapping[str, Any]) -> set[str | None]:
+    """Return which candidates the relations have."""
+    return {relation.get("candidates") for relation in settings_of(document).get("relations") or ()}
+
+
 def errors_of(document: Mapping[str, Any]) -> dict[str, float]:
     """Return the standard errors of figures: of a sample as estimates of all edges, else over draws of test edges."""
     if is_part_of_edges(document):
@@ -148,7 +165,7 @@ def errors_of(document: Mapping[str, Any]) -> dict[str, float]:
 
 def errors_over_draws(document: Mapping[str, Any]) -> dict[str, float]:
     """Return the standard errors of figures over draws of as many test edges as were evaluated."""
-    return dict(document.get("standard_errors") or {})
+    return dict(section_of(document, "standard_errors"))
 
 
 def is_part_of_edges(document: Mapping[str, Any]) -> bool:
