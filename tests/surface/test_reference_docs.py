@@ -261,7 +261,7 @@ def test_records_of_training_have_the_declared_keys() -> None:
 
 def test_what_a_monitor_follows_has_the_declared_keys(tmp_path: Path) -> None:
     ranks_E = np.ones(3, np.int64)
-    followed = Followed.then(None, 0, 7, ranks_E, ranks_E)
+    followed = Followed.with_visit(None, 0, 7, ranks_E, ranks_E)
     file = followed_file(tmp_path, 2)
     write_followed(file, PassKey(0), PassDetails(), 3, {(0, 0, Bucket(0, 1)): followed})
 
