@@ -51,7 +51,7 @@ class DrawStream:
 
     def words_on(self, device: torch.device, address: int, count: int) -> Tensor:
         """Return the same words on a device, as int64 of the same bits: torch has few functions of uint64."""
-        if not device_scores.takes(device):
+        if not device_scores.supports(device):
             return sent(torch.from_numpy(self.words(address, count).view(np.int64)), device)
         return words_by_kernel(self.key, address, count, device)
 
@@ -98,7 +98,7 @@ def uniform_below(words: Tensor, size: int) -> Tensor:
     The bias towards some values is below size / 2^64. Exact for size below 2^63. Products and sums are those of uint64,
     whose bits are the same.
     """
-    if device_scores.takes(words.device):
+    if device_scores.supports(words.device):
         return scaled_by_kernel(words, size)
     high, low = _high_half(words), words & _LOW_32
     size_high, size_low = size >> 32, size & _LOW_32

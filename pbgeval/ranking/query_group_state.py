@@ -229,7 +229,7 @@ class TopCandidates:
         known_row, known_column = known
         known_key, none_out = first_key + known_row, np.zeros(known_row.shape, bool)
         is_out = none_out if self.is_answer is None else ~self.is_answer(known_key, entity_ids_C[known_column])
-        if device_scores.takes(scores_KC.device):
+        if device_scores.supports(scores_KC.device):
             self._on_device = self._on_device or BestOnDevice.zero(self.score_Kk.shape, scores_KC.device)
             self._on_device.add(first_key, scores_KC, entity_ids_C, known, is_out)
             return

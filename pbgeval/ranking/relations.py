@@ -180,7 +180,7 @@ def _read(
     own_Q, number_n, *cells = sent_together(device, own_Q, torch.arange(max(num_queries, num_columns)), *cells)
     *filtered, compared = zip(cells[::2], cells[1::2], strict=True)
     true_Q = scores_QC.gather(1, own_Q.unsqueeze(1)).squeeze(1)
-    if device_scores.takes(device):  # relations are a list that all queries share
+    if device_scores.supports(device):  # relations are a list that all queries share
         filters = [device_lists.KnownEntities(number_n[:num_queries], *of) for of in filtered]
         lists = number_n[None, :num_columns], own_Q[None], filters, None
         marks = device_lists.marks(*lists, begins_with_own=False, skips_copies=True)

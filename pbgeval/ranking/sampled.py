@@ -236,7 +236,7 @@ class ChunkPart:
             rel_Q, true_Q = group.edges.rel[rows_BQ].flatten(), group.ids_E[hidden][rows_BQ].flatten()
             inside_Q = sent(torch.from_numpy(group.may_compete(hidden, rel_Q.numpy(), true_Q.numpy())), ids_BC.device)
             outside_QC = _outside(group, hidden, rows_BQ, ids_BC)
-        if device_scores.takes(ids_BC.device):
+        if device_scores.supports(ids_BC.device):
             marks = _marks(group, block, hidden, true_BQ, ids_BC, queries, outside_QC, settings)
         else:
             entities = candidates.true_BQ[chunks], candidates.entity_BC[chunks]

@@ -45,7 +45,7 @@ TILES = Tiles(128, 128, warps=16)  # of float32, by Triton's dot: 103 to 106 reg
 LOOP_TILES = Tiles(64, 64)  # of float64, of what is no product, or where the dot has other bits
 
 
-def takes(device: torch.device) -> bool:
+def supports(device: torch.device) -> bool:
     """Tell whether scores on a device are those of these kernels, and of nothing else."""
     return device.type in DEVICE_TYPES
 

@@ -36,7 +36,7 @@ class ColumnDistance:
 
     def __call__(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
         """Return minus the sums, (B, Q, C)."""
-        if device_scores.takes(query_BQD.device):
+        if device_scores.supports(query_BQD.device):
             return device_scores.scores(query_BQD, candidate_BCD, self.name)
         num_products, num_queries, dimension = query_BQD.shape
         num_candidates = candidate_BCD.shape[1]
@@ -61,7 +61,7 @@ class ColumnDistance:
 
     def paired(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         """Return the same of each query with its own candidate, (Q,)."""
-        if device_scores.takes(query_QD.device):
+        if device_scores.supports(query_QD.device):
             every_Q = torch.arange(len(query_QD), device=query_QD.device)
             return device_scores.pairs(query_QD, every_Q, candidate_QD, every_Q, self.name)
         return self(query_QD.unsqueeze(1), candidate_QD.unsqueeze(1)).flatten()

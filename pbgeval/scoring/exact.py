@@ -239,7 +239,7 @@ class ExactComparator:
 
     def has_pair_kernel(self, rows_ND: Tensor) -> bool:
         """Return whether a GPU's kernel scores pairs of such rows."""
-        return device_scores.takes(rows_ND.device) and rows_ND.dim() == 2 and self.is_product
+        return device_scores.supports(rows_ND.device) and rows_ND.dim() == 2 and self.is_product
 
     def pair_kind(self, bits: int = 0) -> device_pairs.PairKind:
         """Return what that kernel asks for; `bits` are those of a grid."""

@@ -109,7 +109,7 @@ def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
 
     The value of a cell depends on its two vectors alone: not on B, Q, C, the offset or the number of threads.
     """
-    if device_scores.takes(query_BQD.device):
+    if device_scores.supports(query_BQD.device):
         return device_scores.scores(query_BQD, candidate_BCD)
     num_products, num_queries = query_BQD.shape[:2]
     num_candidates = candidate_BCD.shape[1]
@@ -166,7 +166,7 @@ def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     On a CPU the pairs are the diagonals of small products: an elementwise sum would round differently.
     """
     num_queries, dimension = query_QD.shape
-    if device_scores.takes(query_QD.device):
+    if device_scores.supports(query_QD.device):
         every_Q = torch.arange(num_queries, device=query_QD.device)
         return device_scores.pairs(query_QD, every_Q, candidate_QD, every_Q)
     grain = padded_size(1, 2, query_QD.dtype)

@@ -70,7 +70,7 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32, *, e
     # kind of processor twice, in two numberings; a thread that reads in between takes kernels of the lowest accuracy
     # (relative errors up to 1.5e-4). So one thread calls it before others may. 16 numbers are never shared.
     torch.linspace(-1.0, 0.0, 16).exp_()
-    if device_scores.takes(device):
+    if device_scores.supports(device):
         report = _check_device(device, dtype)
         report = _with_screen(report, device) if exact else report
     else:

@@ -94,7 +94,7 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
 
     It is an inner product of 64-bit words with random integers, modulo 2^64.
     """
-    if device_scores.takes(prepared_ND.device) and prepared_ND.dtype is torch.float32:
+    if device_scores.supports(prepared_ND.device) and prepared_ND.dtype is torch.float32:
         return described(prepared_ND).hash_N
     if prepared_ND.dtype is torch.float32 and prepared_ND.shape[1] % 2:
         prepared_ND = F.pad(prepared_ND, (0, 1))

@@ -50,9 +50,9 @@ def test_a_device_keeps_the_candidates_that_a_cpu_keeps(kernel_device, k, seed, 
             keys = slice(first, first + at_a_time)
             block = torch.from_numpy(scores_KC[keys][:, part].copy())
             known = is_known_KC[keys][:, part].nonzero()
-            with mock.patch.object(device_scores, "takes", return_value=False):
+            with mock.patch.object(device_scores, "supports", return_value=False):
                 lists[0].add(first, block, entity_id_C[part], known)
-            with mock.patch.object(device_scores, "takes", return_value=True):
+            with mock.patch.object(device_scores, "supports", return_value=True):
                 lists[1].add(first, block.to(kernel_device), entity_id_C[part], known)
         if seed % 2:
             bring_home(lists[1], kernel_device)
