@@ -168,7 +168,7 @@ def cells_between(block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor
     return open_Q[at], column_P
 
 
-def that_compete(block: Block, cells: CellIndex) -> CellIndex:
+def competing_cells(block: Block, cells: CellIndex) -> CellIndex:
     """Return those of some cells of a block, (query, column), that compete."""
     query_P, column_P = cells
     if block.marks is not None:

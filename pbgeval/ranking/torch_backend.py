@@ -24,7 +24,7 @@ from pbgeval.ranking.block import (
     moved,
 )
 from pbgeval.ranking.counting import CellIndex
-from pbgeval.ranking.exact import cells_between, decided, limits, signs_of, that_compete
+from pbgeval.ranking.exact import cells_between, competing_cells, decided, limits, signs_of
 from pbgeval.ranking.groups import first_nan
 from pbgeval.ranking.known_answers import positions_of_lists
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
@@ -270,7 +270,7 @@ class TorchBackend:
         bounds_K = fast.offset_K.flatten(), fast.error_K.flatten()
         high_Q, low_Q = limits(bounds_K, true, queries.row_on_device_Q, scores_KC.dtype)
         counts = self.count_scores(block, scores_KC, high_Q, low_Q)
-        cells = that_compete(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
+        cells = competing_cells(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
         if self.keeps_scores:  # which are values
             return self._counted(block, counts, true.value_Q, scores_KC, cells)
         return Counted(counts, true.value_Q, self.values(block), cells, None)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pbgeval.ranking import cpu_counting, torch_backend
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
-from pbgeval.ranking.exact import cells_between, decided, limits, that_compete
+from pbgeval.ranking.exact import cells_between, competing_cells, decided, limits
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import ZeroVectorError
 from pbgeval.scoring.exact import ExactComparator
@@ -245,7 +245,7 @@ def test_a_score_that_is_a_bound_stays_open():
     scores_KC, (low_Q, high_Q) = torch.tensor([[0.5, 1, 1.5, 2, 1.5, 3]]), torch.tensor([[1.0], [2.0]])
     counts = QueryCounts.unfiltered(RankCounts(*torch.tensor([[1], [3], [5]])))
 
-    query_P, column_P = that_compete(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
+    query_P, column_P = competing_cells(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
 
     assert (query_P.tolist(), column_P.tolist()) == ([0] * 3, [1, 3, 4])
 
