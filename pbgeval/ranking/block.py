@@ -237,7 +237,7 @@ class ChunkLists:
     rel_BQ: Tensor | None  # None: relations are not dynamic
     shape: torch.Size  # (chunks, queries per chunk)
     first: int  # where candidates begin in `ids`: 0 if the chunk's own entities are among them
-    names_scores: bool  # whether the cells to read hold all scores that are asked for
+    reads_all_scores: bool  # whether the cells to read hold all scores that are asked for
 
     @property
     def num_chunks(self) -> int:

@@ -98,7 +98,7 @@ class CpuBackend(TorchBackend):
             can_score = slow is None
         return (
             can_score
-            and (not self.keeps_scores or (is_exact and lists.names_scores and num_cells <= MAX_CELLS_READ))
+            and (not self.keeps_scores or (is_exact and lists.reads_all_scores and num_cells <= MAX_CELLS_READ))
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
             and not any(table.featurized for table in tables)
             and all(x.dtype is torch.float32 for x in tensors)

@@ -594,7 +594,7 @@ def count_by_loop(
         rel_BQ=group.rel(block.rows_BQ),
         shape=block.rows_BQ.shape,
         first=0 if block.num_batch else block.rows_BQ.shape[1],
-        names_scores=settings.loss is None,
+        reads_all_scores=settings.loss is None,
     )
     found = backend.count_lists(chunk_lists, cells_of)
     if found is None:
