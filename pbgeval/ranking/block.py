@@ -56,6 +56,12 @@ class QueryRows:
         """The rows of all grids, one after the other."""
         return self.rows_BKD.flatten(0, 1)
 
+    @property
+    def exact_true(self) -> ExactTrue:
+        """The true scores, where ranks are exact."""
+        assert isinstance(self.true, ExactTrue), "ranks are exact"
+        return self.true
+
     @cached_property
     def own_rows_BQD(self) -> Tensor:
         """The row of each query, in order."""

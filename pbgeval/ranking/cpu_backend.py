@@ -27,7 +27,7 @@ from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.exact import relative_error
 from pbgeval.scoring.fast_products import Bfloat16Use, FloatProduct, Operands, operands_of
 from pbgeval.scoring.scorer import EdgeScorer
-from pbgeval.scoring.true_scores import ExactTrue, TrueScores
+from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.stats.ranks import QueryCounts
 
 # Size of the candidates that one call of the compiled loop counts: large enough to hide the cost of the Python call,
@@ -167,8 +167,7 @@ class CpuBackend(TorchBackend):
 
     def _count_operands(self, block: Block, operands: Operands, max_open: int, max_tied: int = 1 << 62) -> Counted:
         kind, query_operand, candidate_operand = operands
-        queries, true, comparator = block.queries, block.queries.true, kind.comparator
-        assert isinstance(true, ExactTrue), "ranks are exact"
+        queries, true, comparator = block.queries, block.queries.exact_true, kind.comparator
         # No loop adds a bias to a distance in float64.
         is_left_open = comparator.is_distance and comparator.bias
         between = cpu_counting.Between(

@@ -83,8 +83,7 @@ def signs_of(
 
 
 def _signs_of_some(comparator: ExactComparator, queries: QueryRows, candidate_BCD: Tensor, cells: CellIndex) -> Tensor:
-    true, query_P = queries.true, cells[0]
-    assert isinstance(true, ExactTrue), "ranks are exact"
+    true, query_P = queries.exact_true, cells[0]
     of_rows = queries.row_on_device_Q[query_P], cells[1]
     score_P, error_P = comparator.pair_scores_in_float64(*rows_of_cells(queries.rows_BKD, candidate_BCD, of_rows))
     gap_P = score_P - true.score_Q[query_P]
@@ -101,8 +100,7 @@ def _signs_of_some(comparator: ExactComparator, queries: QueryRows, candidate_BC
 def _signs_by_kernel(
     comparator: ExactComparator, queries: QueryRows, candidate_BCD: Tensor, cells: CellIndex, number: Tensor | None
 ) -> Tensor:
-    true = queries.true
-    assert isinstance(true, ExactTrue), "ranks are exact"
+    true = queries.exact_true
     known = true.score_Q, true.error_Q, true.rows_QD
     rows = queries.own_rows_BQD, candidate_BCD
     signs_P, num_open = device_pairs.signs(comparator.pair_kind(), *rows, known, cells, number)
@@ -125,14 +123,13 @@ def _decide_exactly(
     open_P: Tensor,
 ) -> None:
     """Write the signs of some of the cells, which float64 leaves open."""
-    assert isinstance(queries.true, ExactTrue), "ranks are exact"
     sizes = sizes_on(signs_P.device)
     for some_P in torch.split(open_P, sizes.rows(sizes.pairs, candidate_BCD.shape[-1])):
         query_P, column_P = (of[some_P] for of in cells)
         of_rows = queries.row_on_device_Q[query_P], column_P
         pairs = rows_of_cells(queries.rows_BKD, candidate_BCD, of_rows)
         query_PD, candidate_PD = (rows_ND[at_P] for rows_ND, at_P in pairs)
-        exact_P = comparator.signs(query_PD, candidate_PD, queries.true.rows_QD[query_P])
+        exact_P = comparator.signs(query_PD, candidate_PD, queries.exact_true.rows_QD[query_P])
         signs_P[some_P] = torch.from_numpy(exact_P).to(signs_P.device)
 
 

@@ -154,8 +154,7 @@ class GpuBackend(TorchBackend):
 
     def _count_exactly(self, block: Block) -> Counted:
         """Count a block and decide all of its cells, if not too many stay open."""
-        queries, candidates, marks, true = block.queries, block.candidates, block.marks, block.queries.true
-        assert isinstance(true, ExactTrue), "ranks are exact"
+        queries, candidates, marks, true = block.queries, block.candidates, block.marks, block.queries.exact_true
         hash_Q = row_hashes(true.rows_QD)
         known = _Known(hash_Q) if marks is not None else self._known(block)
         own_Q = known.own_Q  # not read where there are marks

@@ -263,8 +263,7 @@ class TorchBackend:
 
     def _count_between_limits(self, block: Block) -> Counted:
         """Count what the bounds of fast scores decide."""
-        queries, true = block.queries, block.queries.true
-        assert isinstance(true, ExactTrue), "ranks are exact"
+        queries, true = block.queries, block.queries.exact_true
         fast = fast_scores(queries.prepared, block.candidates.prepared, values=self.keeps_scores)
         scores_KC = fast.scores_KC.flatten(0, 1)
         bounds_K = fast.offset_K.flatten(), fast.error_K.flatten()
