@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pbgeval.config.effects import refuse_without_effect
-from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, refuse, rule
+from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, rule
 from pbgeval.config.output_checks import OUTPUT_CHECKS
 from pbgeval.config.precision import PRECISIONS, obstacle_to_exact
 from pbgeval.config.schema import (
@@ -84,45 +84,34 @@ def _bounds(config: EvalConfig) -> Iterator[Fault]:
 
 def _out_of_bounds(path: KeyPath, value: float | None, smallest: int, largest: int | None) -> Iterator[Fault]:
     kind = "an int" if isinstance(value, int) else "a number"
-    yield from refuse(
-        path,
-        (value is not None and value < smallest, f"expected {kind} >= {smallest}, got {value}"),
-        (
-            value is not None and largest is not None and value > largest,
-            f"expected {kind} <= {largest}, got {value}",
-        ),
-    )
+    if value is not None and value < smallest:
+        yield Fault(path, f"expected {kind} >= {smallest}, got {value}")
+    if value is not None and largest is not None and value > largest:
+        yield Fault(path, f"expected {kind} <= {largest}, got {value}")
 
 
 def _cutoffs(config: EvalConfig) -> Iterator[Fault]:
     for index, k in enumerate(config.hits_at):
-        yield from refuse(
-            ("hits_at", index),
-            (k > _MAX_CUTOFF, f"expected an int <= 2**40, got {k}"),
-            (k < 1, f"expected an int >= 1, got {k}"),
-        )
+        if k > _MAX_CUTOFF:
+            yield Fault(("hits_at", index), f"expected an int <= 2**40, got {k}")
+        if k < 1:
+            yield Fault(("hits_at", index), f"expected an int >= 1, got {k}")
 
 
 def _choices(config: EvalConfig) -> Iterator[Fault]:
     for key, names in _CHOICES.items():
         value = getattr(config, key)
-        yield from refuse((key,), (value not in (None, *names), not_one_of(names, value)))
+        if value not in (None, *names):
+            yield Fault(key, not_one_of(names, value))
     for index, relation in enumerate(config.relations):
-        yield from refuse(
-            ("relations", index, "operator"),
-            (relation.operator not in OPERATORS, not_one_of(sorted(OPERATORS), relation.operator)),
-        )
+        if relation.operator not in OPERATORS:
+            yield Fault(("relations", index, "operator"), not_one_of(sorted(OPERATORS), relation.operator))
 
 
 def _entities(config: EvalConfig) -> Iterator[Fault]:
     for name, entity in config.entities.items():
-        yield from refuse(
-            ("entities", name),
-            (
-                not name or "/" in name or "\0" in name,
-                "the name of an entity type must be usable in a file name",
-            ),
-        )
+        if not name or "/" in name or "\0" in name:
+            yield Fault(("entities", name), "the name of an entity type must be usable in a file name")
         yield from _out_of_bounds(("entities", name, "num_partitions"), entity.num_partitions, 1, MAX_PARTITIONS)
         yield from _out_of_bounds(("entities", name, "dimension"), entity.dimension, 1, _MAX_DIMENSION)
 
@@ -131,30 +120,28 @@ def _partition_counts(config: EvalConfig) -> Iterator[Fault]:
     counts = {name: entity.num_partitions for name, entity in config.entities.items() if entity.num_partitions > 1}
     first = next(iter(counts), "")
     for name, count in counts.items():
-        yield from refuse(
-            ("entities", name, "num_partitions"),
-            (
-                count != counts[first],
+        if count != counts[first]:
+            yield Fault(
+                ("entities", name, "num_partitions"),
                 f"is {count}, but entities[{first!r}] has {counts[first]}; both need the same number",
-                ("entities", first, "num_partitions"),
-            ),
-        )
+                (("entities", first, "num_partitions"),),
+            )
 
 
 def _relations(config: EvalConfig) -> Iterator[Fault]:
     for index, relation in enumerate(config.relations):
         where = ("relations", index)
-        yield from refuse((*where, "name"), (not relation.name, "the name is empty"))
-        yield from refuse((*where, "weight"), (relation.weight <= 0, f"expected a number > 0, got {relation.weight}"))
+        if not relation.name:
+            yield Fault((*where, "name"), "the name is empty")
+        if relation.weight <= 0:
+            yield Fault((*where, "weight"), f"expected a number > 0, got {relation.weight}")
         for key, entity_type in (("lhs", relation.lhs), ("rhs", relation.rhs)):
-            yield from refuse(
-                (*where, key),
-                (
-                    entity_type not in config.entities,
+            if entity_type not in config.entities:
+                yield Fault(
+                    (*where, key),
                     f"unknown entity type {show(entity_type)}; entities has {', '.join(config.entities)}",
-                    "entities",
-                ),
-            )
+                    ["entities"],
+                )
 
 
 def _operators(config: EvalConfig) -> Iterator[Fault]:
@@ -163,21 +150,19 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
         (relation.operator, ("relations", index, "operator")) for index, relation in enumerate(config.relations)
     ]
     for name, path in operators:
-        yield from refuse(
-            ("dynamic_relations",),
-            (
-                config.dynamic_relations and name in OPERATORS and OPERATORS[name].acts_on_both_sides,
+        if config.dynamic_relations and name in OPERATORS and OPERATORS[name].acts_on_both_sides:
+            yield Fault(
+                "dynamic_relations",
                 f"operator {name!r} also changes the candidates; set dynamic_relations = False",
-                path,
-            ),
-        )
+                (path,),
+            )
 
 
 def _precision(config: EvalConfig) -> Iterator[Fault]:
     obstacle = obstacle_to_exact(config) if config.precision == "exact" else None
     if obstacle is not None:
         message = f"'exact' is not defined for {obstacle.what}; use 'float32' or 'float64'"
-        yield Fault(("precision",), message, obstacle.keys)
+        yield Fault("precision", message, obstacle.keys)
 
 
 def _dimension(config: EvalConfig, entity_type: str) -> int | None:
@@ -194,19 +179,15 @@ def _dimension_paths(config: EvalConfig, *entity_types: str) -> tuple[KeyPath, .
 
 def _dimensions(config: EvalConfig) -> Iterator[Fault]:
     without = ", ".join(repr(name) for name in config.entities if _dimension(config, name) is None)
-    yield from refuse(
-        ("dimension",),
-        (without, f"required key missing: these entity types set no dimension of their own: {without}"),
-    )
+    if without:
+        yield Fault("dimension", f"required key missing: these entity types set no dimension of their own: {without}")
     for name in config.entities:
-        yield from refuse(
-            ("bias",),
-            (
-                config.bias and _dimension(config, name) == 1,
+        if config.bias and _dimension(config, name) == 1:
+            yield Fault(
+                "bias",
                 f"the bias takes one dimension, but entities[{name!r}] has only one; set it to False",
-                *_dimension_paths(config, name),
-            ),
-        )
+                _dimension_paths(config, name),
+            )
     takes_halves = config.comparator in COMPARATORS and COMPARATORS[config.comparator].of_complex_numbers
     for index, relation in enumerate(config.relations):
         lhs, rhs = _dimension(config, relation.lhs), _dimension(config, relation.rhs)
@@ -241,17 +222,13 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
 
 def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
     index = next((index for index, of in enumerate(config.relations) if config.candidates_of(of) == "sampled"), None)
-    yield from refuse(
-        ("num_batch_negs",),
-        (
-            index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0,
+    if index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0:
+        yield Fault(
+            "num_batch_negs",
             f"relations[{index}] is ranked against sampled candidates, but num_batch_negs, num_uniform_negs and"
             " num_degree_negs are all 0; set one of them, or candidates = 'partition'",
-            "num_uniform_negs",
-            ("relations", index or 0, "all_negs"),
-            "candidates",
-        ),
-    )
+            ["num_uniform_negs", ("relations", index, "all_negs"), "candidates"],
+        )
 
 
 def _known_until(config: EvalConfig) -> Iterator[Fault]:
@@ -259,37 +236,35 @@ def _known_until(config: EvalConfig) -> Iterator[Fault]:
     if config.known_until is None:
         return
     counts = "counts training edges of all times, also of those later than a query; remove {}, or remove known_until"
-    yield from refuse(
-        ("type_constraint",),
-        (
-            config.type_constraint == "observed",
+    if config.type_constraint == "observed":
+        yield Fault(
+            "type_constraint",
             "'observed' takes entities from known edges of all times, also of those later than a query; use 'schema',"
             " or remove known_until",
-            "known_until",
-        ),
-    )
-    yield from refuse(
-        ("num_degree_negs",), (config.num_degree_negs > 0, counts.format("num_degree_negs"), "known_until")
-    )
+            ["known_until"],
+        )
+    if config.num_degree_negs > 0:
+        yield Fault("num_degree_negs", counts.format("num_degree_negs"), ["known_until"])
     for index, name in enumerate(config.breakdowns):
-        is_counted = name in (*TRAINING_BREAKDOWNS, POPULARITY)
-        message = f"{show(name)} {counts.format(show(name))}"
-        yield from refuse(("breakdowns", index), (is_counted, message, "known_until"))
+        if name in (*TRAINING_BREAKDOWNS, POPULARITY):
+            yield Fault(("breakdowns", index), f"{show(name)} {counts.format(show(name))}", ["known_until"])
 
 
 def _beside_given(config: EvalConfig) -> Iterator[Fault]:
     for key in ("head_candidates", "tail_candidates"):
-        message = "does not work with candidate_path, which lists all candidates; remove one of the two"
-        is_both = config.candidate_path is not None and getattr(config, key) is not None
-        yield from refuse((key,), (is_both, message, "candidate_path"))
+        if config.candidate_path is not None and getattr(config, key) is not None:
+            message = "does not work with candidate_path, which lists all candidates; remove one of the two"
+            yield Fault(key, message, ["candidate_path"])
 
 
 def _lists_of_names(config: EvalConfig) -> Iterator[Fault]:
     for key, element in _NAME_LISTS.items():
         names: list[str] | None = getattr(config, key)
-        yield from refuse((key,), (names == [], f"empty restriction: give the name of {element}, or remove the key"))
+        if names == []:
+            yield Fault(key, f"empty restriction: give the name of {element}, or remove the key")
         for index, name in enumerate(names or ()):
-            yield from refuse((key, index), (not name.strip(), f"expected the name of {element}, got {show(name)}"))
+            if not name.strip():
+                yield Fault((key, index), f"expected the name of {element}, got {show(name)}")
 
 
 def _featurized(config: EvalConfig) -> Iterator[Fault]:
@@ -306,27 +281,20 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
             elif _is_featurized(config, name):
                 key: KeyPath = ("candidates",) if config.candidates else ("relations", index, "all_negs")
                 expected, found = ("'sampled'", show(config.candidates)) if config.candidates else ("False", "True")
-                yield from refuse(
-                    key, (True, f"entity type {name!r} is featurized, so use {expected}, not {found}", *involved)
-                )
+                yield Fault(key, f"entity type {name!r} is featurized, so use {expected}, not {found}", involved)
     for name, involved in sampled.items():
-        yield from refuse(
-            ("num_batch_negs",),
-            (
-                config.num_batch_negs == 0,
+        if config.num_batch_negs == 0:
+            yield Fault(
+                "num_batch_negs",
                 f"entity type {name!r} is featurized and has no other candidates; set it to at least 1",
-                *involved,
-            ),
-        )
-        others: tuple[str | KeyPath, ...] = ("pbg_semantics", *involved)
-        yield from refuse(
-            ("num_uniform_negs",),
-            (
-                config.num_uniform_negs > 0 and not config.pbg_semantics,
+                involved,
+            )
+        if config.num_uniform_negs > 0 and not config.pbg_semantics:
+            yield Fault(
+                "num_uniform_negs",
                 f"entity type {name!r} is featurized, so this must be 0, got {config.num_uniform_negs}",
-                *others,
-            ),
-        )
+                ["pbg_semantics", *involved],
+            )
 
 
 def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
@@ -334,15 +302,12 @@ def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
     types = (name for relation in config.relations for name in (relation.lhs, relation.rhs))
     name = next((name for name in types if _is_featurized(config, name)), None)
     for key in _NEED_ENTITY_IDS if name is not None else ():
-        yield from refuse(
-            (key,),
-            (
-                getattr(config, key) != default_of(keys_of(EvalConfig)[key]),
+        if getattr(config, key) != default_of(keys_of(EvalConfig)[key]):
+            yield Fault(
+                key,
                 f"entity type {name!r} is featurized, so its entities have no ids; remove the key",
-                ("entities", str(name), "featurized"),
-                "relations",
-            ),
-        )
+                [("entities", str(name), "featurized"), "relations"],
+            )
 
 
 def _is_featurized(config: EvalConfig, entity_type: str) -> bool:

@@ -188,7 +188,7 @@ def refuse_without_effect(config: EvalConfig) -> Iterator[Fault]:
     for need in NEEDS:
         if need.answer is Answer.REFUSED and need.lacks(config):
             message = f"has no effect {need.reason}; {need.advice}"
-            yield Fault((need.key,), message, tuple((key,) for key in need.involved))
+            yield Fault(need.key, message, need.involved)
 
 
 def warnings_without_effect(config: EvalConfig) -> Iterator[str]:

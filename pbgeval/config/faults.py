@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from pbgeval.config.schema import EvalConfig
 from pbgeval.errors import ConfigError
@@ -18,13 +18,21 @@ from pbgeval.storage.text import one_line, read_bytes, show
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 
+def _path(key: str | KeyPath) -> KeyPath:
+    return (key,) if isinstance(key, str) else key
+
+
+def _paths(keys: Iterable[str | KeyPath]) -> tuple[KeyPath, ...]:
+    return tuple(map(_path, keys))
+
+
 @frozen
 class Fault:
-    """One thing that is wrong with a config."""
+    """One thing that is wrong with a config. A key that is no part of another may be a text."""
 
-    path: KeyPath  # the key that the user should look at
+    path: KeyPath = field(converter=_path)  # the key that the user should look at
     message: str  # expected, found, what to do
-    involved: tuple[KeyPath, ...] = ()  # other keys whose values make it a fault
+    involved: tuple[KeyPath, ...] = field(default=(), converter=_paths)  # other keys whose values make it a fault
 
     def __str__(self) -> str:
         """Write the place, as `entities['user'].num_partitions` or `relations[1].operator`, then the message."""
@@ -52,20 +60,6 @@ def read_json(content: bytes, where: object) -> Any:  # noqa: ANN401 (what the t
         raise ConfigError(f"{where}: not valid JSON: {one_line(error)}") from error
 
 
-def refuse(path: KeyPath, *rows: tuple[object, str, *tuple[str | KeyPath, ...]]) -> Iterator[Fault]:
-    """Return a fault of one key for each row whose condition holds.
-
-    Args:
-        path: the key that the user should look at.
-        *rows: whether it is wrong, the message, and the other keys whose values make it wrong.
-    """
-    return (
-        Fault(path, message, tuple((key,) if isinstance(key, str) else key for key in involved))
-        for is_wrong, message, *involved in rows
-        if is_wrong
-    )
-
-
 def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *involved: str) -> Check:
     """Make a check of one key.
 
@@ -80,11 +74,7 @@ def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *invo
         if is_wrong(config):
             value = getattr(config, key)
             length = len(value) if isinstance(value, list) else None
-            yield Fault(
-                (key,),
-                message.format(config=config, found=show(value), length=length),
-                tuple((other,) for other in involved),
-            )
+            yield Fault(key, message.format(config=config, found=show(value), length=length), involved)
 
     return check
 

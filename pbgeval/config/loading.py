@@ -18,7 +18,7 @@ import attrs
 from attrs import define, field, frozen
 
 from pbgeval.config.data_files import is_data, read_data
-from pbgeval.config.faults import Fault, KeyPath, is_within, refuse, wrong_type
+from pbgeval.config.faults import Fault, KeyPath, is_within, wrong_type
 from pbgeval.config.overrides import (
     CONFIG_FOLDER,
     WORKING_DIRECTORY,
@@ -110,7 +110,7 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
         model = open_model(Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
         form = ModelForm.from_model(model, config.entity_path or config.dictionary_path)
     except EvalError as error:
-        return unread, [Fault(("model",), fault) for fault in error.faults]
+        return unread, [Fault("model", fault) for fault in error.faults]
     return with_form(config, form)
 
 
@@ -124,9 +124,9 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     else:
         is_other = not config.entities.keys() <= set(types)
         message = f"the entity types {listed(types)}, without features; give those"
-    faults = list(
-        refuse(("entities",), (is_other or has_features, f"the model has {message}, or remove the key")),
-    )
+    faults = []
+    if is_other or has_features:
+        faults.append(Fault("entities", f"the model has {message}, or remove the key"))
     # The one type of a model may have any name.
     names = dict(zip(types, list(config.entities)[:1] or types if len(types) == 1 else types, strict=True))
     relations = [
@@ -148,8 +148,8 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
         found = getattr(config, key)
         unset = [] if key in config.given else [default_of(keys_of(EvalConfig)[key])]
         unlike = f"{show(value)}, but the config says {show(found)}" if key != "relations" else "its own relations"
-        is_wrong = found not in (*unset, value, None, [], "")  # what was filled may be filled again
-        faults += refuse((key,), (is_wrong, f"the model has {unlike}; remove the key"))
+        if found not in (*unset, value, None, [], ""):  # what was filled may be filled again
+            faults.append(Fault(key, f"the model has {unlike}; remove the key"))
     if has_other_types:
         return config, faults
     entities = {name: config.entities.get(name, EntitySchema(num_partitions=1)) for name in names.values()}
@@ -456,7 +456,7 @@ def config_of_keys(settings: Mapping[str, Any], arguments: Iterable[str] = ()) -
     """
     known = keys_of(EvalConfig)
     names = [*known, *arguments]
-    unknown = (str(Fault((key,), unknown_key(key, names))) for key in settings if key not in known)
+    unknown = (str(Fault(key, unknown_key(key, names))) for key in settings if key not in known)
     Faults(unknown).raise_any(ConfigError)
     return EvalConfig(**settings)
 
@@ -497,7 +497,7 @@ def check_config(
     resolved = attrs.evolve(resolved, **named, has_vectors=form is not SCORER)
     in_memory = dict.fromkeys(edges, "edges are") | ({} if form is None else {"model": "a model is"})
     twice = [
-        Fault((key,), f"{what} passed in memory, but the key is {show(getattr(config, key))}; remove it")
+        Fault(key, f"{what} passed in memory, but the key is {show(getattr(config, key))}; remove it")
         for key, what in in_memory.items()
         if getattr(config, key)
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from pbgeval.config.faults import Check, Fault, not_one_of, read_relation_groups, refuse, rule
+from pbgeval.config.faults import Check, Fault, not_one_of, read_relation_groups, rule
 from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
 from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.metrics.breakdown_names import POPULARITY
@@ -33,7 +33,7 @@ def _memory(config: EvalConfig) -> Iterator[Fault]:
         try:
             _ = getattr(config, key) is None or parse_memory(getattr(config, key))
         except ConfigError as error:
-            yield Fault((key,), str(error))
+            yield Fault(key, str(error))
 
 
 def _target_metric(config: EvalConfig) -> Iterator[Fault]:
@@ -47,13 +47,14 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
             ("target_metric",),
             f"unknown metric {show(config.target_metric)}; use one of {', '.join(names)} (k of hits_at), optionally"
             " with an enabled side and a rank type in front",
-            (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
+            ["hits_at", "disable_lhs_negs", "disable_rhs_negs"],
         )
 
 
 def _metrics(config: EvalConfig) -> Iterator[Fault]:
     groups = " or ".join(map(show, METRIC_GROUPS))
-    yield from refuse(("metrics",), (not config.metrics, f"needs {groups} or names of metrics"))
+    if not config.metrics:
+        yield Fault("metrics", f"needs {groups} or names of metrics")
     for index, name in enumerate(config.metrics):
         try:
             if name not in METRIC_GROUPS:
@@ -68,7 +69,7 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
             yield Fault(
                 ("metrics", index),
                 f"{error}; use {groups} or the name of a metric",
-                (("hits_at",), ("compute_loss",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
+                ["hits_at", "compute_loss", "disable_lhs_negs", "disable_rhs_negs"],
             )
 
 
@@ -78,83 +79,82 @@ _REALISTIC = (None, "realistic", "average", "avg")
 def _preset(config: EvalConfig) -> Iterator[Fault]:
     preset = str(config.preset)
     cutoffs = [k for k in OGB_CUTOFFS if f"hits_at_{k}" in PRESETS.get(preset, ())]
-    yield from refuse(
-        ("preset",),
-        (config.preset not in (None, *PRESETS), not_one_of(PRESETS, config.preset)),
-        (
-            preset in PRESETS and tuple(config.metrics) != DEFAULT,
-            f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them",
-            "metrics",
-        ),
-        *(
-            (getattr(config, key) != value, f"needs {key} = {value!r}; set it", key)
-            for key, value in PROTOCOLS.get(preset, {}).items()
-        ),
-        (
-            not {*cutoffs} <= {*config.hits_at},
+    if config.preset not in (None, *PRESETS):
+        yield Fault("preset", not_one_of(PRESETS, config.preset))
+    if preset in PRESETS and tuple(config.metrics) != DEFAULT:
+        chosen = show(config.metrics)
+        yield Fault(
+            "preset", f"chooses the metrics itself, but metrics is set to {chosen}; remove one of them", ["metrics"]
+        )
+    for key, value in PROTOCOLS.get(preset, {}).items():
+        if getattr(config, key) != value:
+            yield Fault("preset", f"needs {key} = {value!r}; set it", [key])
+    if not {*cutoffs} <= {*config.hits_at}:
+        yield Fault(
+            "preset",
             f"reports hits at {', '.join(map(str, cutoffs))}, but hits_at is {show(config.hits_at)}; add them",
-            "hits_at",
-        ),
-    )
+            ["hits_at"],
+        )
 
 
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
     for index, name in enumerate(config.breakdowns):
-        yield from refuse(
-            ("breakdowns", index),
-            (name not in BREAKDOWNS, not_one_of(BREAKDOWNS, name)),
-            (
-                name in (*TRAINING_BREAKDOWNS, POPULARITY) and not config.train_paths,
+        if name not in BREAKDOWNS:
+            yield Fault(("breakdowns", index), not_one_of(BREAKDOWNS, name))
+        if name in (*TRAINING_BREAKDOWNS, POPULARITY) and not config.train_paths:
+            yield Fault(
+                ("breakdowns", index),
                 f"{show(name)} counts training edges; set {TRAIN_PATHS}, or remove {show(name)}",
-                "train_paths",
-            ),
-            (
-                name == POPULARITY and config.save_ranks is False,
+                ["train_paths"],
+            )
+        if name == POPULARITY and config.save_ranks is False:
+            yield Fault(
+                ("breakdowns", index),
                 "'popularity' follows from saved ranks; remove save_ranks = False, or remove 'popularity'",
-                "save_ranks",
-            ),
-            (name == "time" and config.time_bin is None, "'time' needs time_bin; set it, or remove 'time'", "time_bin"),
-            (
-                name == "groups" and config.relation_groups is None,
+                ["save_ranks"],
+            )
+        if name == "time" and config.time_bin is None:
+            yield Fault(("breakdowns", index), "'time' needs time_bin; set it, or remove 'time'", ["time_bin"])
+        if name == "groups" and config.relation_groups is None:
+            yield Fault(
+                ("breakdowns", index),
                 "'groups' needs relation_groups; set it, or remove 'groups'",
-                "relation_groups",
-            ),
-        )
+                ["relation_groups"],
+            )
 
 
 def _topk_metrics(config: EvalConfig) -> Iterator[Fault]:
     """Refuse lists that are not whole, or hold known answers."""
     if not config.topk_metrics:
         return
-    yield from refuse(
-        ("topk_metrics",),
-        (
-            not config.filtered,
+    if not config.filtered:
+        yield Fault(
+            "topk_metrics",
             f"leaves known answers out of lists; set {TRAIN_PATHS}, or filter_paths to the same paths as edge_paths",
-            *("train_paths", "filter_paths"),
-        ),
-        (
-            any(config.candidates_of(relation) == "sampled" for relation in config.relations),
+            ["train_paths", "filter_paths"],
+        )
+    if any(config.candidates_of(relation) == "sampled" for relation in config.relations):
+        yield Fault(
+            "topk_metrics",
             "needs candidates = 'all' or 'partition', or candidate_path",
-            *("candidates", "candidate_path"),
-        ),
-        (
-            config.sample_edges is not None or config.target_error is not None,
+            ["candidates", "candidate_path"],
+        )
+    if config.sample_edges is not None or config.target_error is not None:
+        yield Fault(
+            "topk_metrics",
             "needs all edges, because a list is judged by all its answers; remove sample_edges and target_error",
-            *("sample_edges", "target_error"),
-        ),
-        (config.save_ranks is False, "follows from saved ranks; remove save_ranks = False", "save_ranks"),
-        (
-            config.known_until is not None,
-            "needs lists that are the same at all times; remove known_until",
-            "known_until",
-        ),
-        (
-            config.pbg_semantics,
+            ["sample_edges", "target_error"],
+        )
+    if config.save_ranks is False:
+        yield Fault("topk_metrics", "follows from saved ranks; remove save_ranks = False", ["save_ranks"])
+    if config.known_until is not None:
+        yield Fault("topk_metrics", "needs lists that are the same at all times; remove known_until", ["known_until"])
+    if config.pbg_semantics:
+        yield Fault(
+            "topk_metrics",
             "needs pbg_semantics = False, because in PBG the true entity competes with itself",
-            "pbg_semantics",
-        ),
-    )
+            ["pbg_semantics"],
+        )
 
 
 def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
@@ -162,13 +162,14 @@ def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
         if os.path.isfile(config.relation_groups or ""):  # a missing file is refused where paths are resolved
             read_relation_groups(str(config.relation_groups))
     except ConfigError as error:
-        yield Fault(("relation_groups",), str(error))
+        yield Fault("relation_groups", str(error))
 
 
 def _sinks(config: EvalConfig) -> Iterator[Fault]:
     for index, name in enumerate(config.sinks):
         message = missing_tensorboard() if name == TENSORBOARD else not_one_of((TENSORBOARD,), name)
-        yield from refuse(("sinks", index), (message is not None, str(message)))
+        if message is not None:
+            yield Fault(("sinks", index), str(message))
 
 
 OUTPUT_CHECKS: tuple[Check, ...] = (
