@@ -317,6 +317,8 @@ def test_json_that_can_be_read() -> None:
 
     assert parse_json('{"a": [1, -0.0, null, "\\u00e9", {}], "b": 1e308}') == {"a": [1, 0.0, None, "é", {}], "b": 1e308}
     assert json.dumps(parse_json(deepest)) == deepest
+    with pytest.raises(ValueError, match="within each other"):
+        parse_json(f"[{deepest}]")
     with pytest.raises(ValueError, match="the name 'a' twice"):
         parse_json('{"a": 1, "a": 1}')
 

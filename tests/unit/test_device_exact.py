@@ -370,7 +370,7 @@ def on_host(x: Tensor) -> np.ndarray:
 def test_sums_cut_by_tensor_cores_are_within_the_bound(
     kernel_device: str, name: str, bias: bool, make: Callable[..., Tensor], num_parts: int
 ) -> None:
-    off_QC, bound_QC = differences(kernel_device, ExactComparator(name, bias), make, (20, 60, 33), num_parts)
+    off_QC, bound_QC = differences(kernel_device, ExactComparator(name, bias), make, (40, 120, 33), num_parts)
 
     assert (off_QC <= bound_QC).all()
 
