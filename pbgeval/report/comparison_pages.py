@@ -60,7 +60,7 @@ def comparison_page(comparison: Comparison) -> Page:
         chart = difference_chart(short_title(main.metric), main, drawn)
         few = f"{chart.note} Left out: {plural(len(relations) - len(drawn), 'relation')} without an interval."
         shown.append(chart if len(drawn) == len(relations) else evolve(chart, note=few))
-        table = evolve(table, wide=("queries", "A", "B", "95% interval"))  # the chart has the intervals
+        table = evolve(table, wide=("A", "B", "95% interval"))  # the chart has the intervals
         sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
     rows = [
         ("A", comparison.a, comparison.a_model, "; ".join(tags_of(a.document))),

@@ -47,6 +47,7 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     lost = num_left_out(document, "filter_paths", "train_paths")
     trained = num_trained_on(document)
     are, them = ("is", "it") if leaked == 1 else ("are", "them")
+    occur, their = ("occurs", "its vector is") if unseen == 1 else ("occur", "their vectors are")
     of_training = [of["path"] for of in document.get("edge_paths") or () if of.get("trained_on")]
     found = [
         (
@@ -66,8 +67,8 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
         ),
         (
             unseen > 0,
-            f"{unseen:,} of {num_entities:,} evaluated entities never occur in train_paths, so their vectors are "
-            "untrained",
+            f"{unseen:,} of {plural(num_entities, 'evaluated entity', 'evaluated entities')} never {occur} in "
+            f"train_paths, so {their} untrained",
         ),
     ]
     return [*warnings, *(warning for applies, warning in found if applies)]

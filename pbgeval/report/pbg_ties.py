@@ -20,11 +20,12 @@ def copies_compete(document: Mapping[str, Any]) -> bool:
 def note_on_pbg_ties(document: Mapping[str, Any]) -> list[str]:
     """Return the range of PBG's mean reciprocal rank and why it is one; nothing where ties cannot move it.
 
-    Drawn lists can hold the true entity again. It ties here, and in PBG rounding decides whether it wins. PBG does not
-    filter sampled lists, so the range is that of the unfiltered figures.
+    Equal vectors tie here; in PBG rounding decides which wins, as does a true entity that a drawn list holds again. PBG
+    does not filter, so the range is that of the unfiltered figures.
     """
-    if not copies_compete(document):
+    if not settings_of(document).get("pbg_semantics"):
         return []
+    copies = " with copies of the true entity" if copies_compete(document) else ""
     is_filtered = document.get("filter") == "filtered"
     share = section_of(document, "diagnostics", "both").get("tied_share")
     if share is None or not (share or is_filtered):
@@ -37,10 +38,8 @@ def note_on_pbg_ties(document: Mapping[str, Any]) -> list[str]:
     expected = "its figures should lie between the pessimistic and the optimistic ones"
     if low is not None and high is not None:
         expected = f"its {'unfiltered ' * is_filtered}MRR should lie between {low:.4f} and {high:.4f}"
-    draws = ", but for its own random draws" if settings_of(document).get("num_uniform_negs") else ""
-    return [
-        f"torchbiggraph_eval lets rounding decide ties with copies of the true entity{many}: {expected}{draws}.",
-    ]
+    draws = ", but for its own random draws" if copies and settings_of(document).get("num_uniform_negs") else ""
+    return [f"torchbiggraph_eval lets rounding decide ties{copies}{many}: {expected}{draws}."]
 
 
 def _percent(share: float) -> str:

@@ -91,15 +91,17 @@ def test_where_pbg_lets_rounding_decide_the_range_of_its_figure_is_said():
     rare = as_pbg()
     rare["diagnostics"]["both"]["tied_share"] = 0.001
     assert notes_of(rare) == [f"{WHY} (less than 1% of queries have ties): its {RANGE}."]
+    of_vectors = f"torchbiggraph_eval lets rounding decide ties (21% of queries have ties): its {RANGE}."
+    assert notes_of(as_pbg("partition")) == [of_vectors]
 
 
 @pytest.mark.parametrize("share", [0.0, None])
-def test_where_nothing_is_sampled_or_ties_no_range_is_said(share):
-    others, untied, ours = as_pbg("partition"), as_pbg(), as_pbg()
-    untied["diagnostics"]["both"]["tied_share"] = share
+def test_where_nothing_ties_no_range_is_said(share):
+    untied, whole, ours = as_pbg(), as_pbg("partition"), as_pbg()
+    untied["diagnostics"]["both"]["tied_share"] = whole["diagnostics"]["both"]["tied_share"] = share
     ours["provenance"]["settings"]["pbg_semantics"] = False
 
-    assert [notes_of(of) for of in (others, untied, ours, {}, document(1.0, SOUND))] == [[]] * 5
+    assert [notes_of(of) for of in (untied, whole, ours, {}, document(1.0, SOUND))] == [[]] * 5
 
 
 def test_the_error_of_a_sample_without_hits_is_explained():
