@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
+from pbgeval.scoring import blas
 from pbgeval.scoring.product import product
 from pbgeval.scoring.self_check import check_kernels
 from tests.examples import examples
@@ -133,6 +134,18 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
 
     assert (found.raw.better_Q.tolist(), found.raw.tied_Q.tolist()) == ([0, 30], [0, 0])
     assert not none_sampled.numel()
+
+
+@pytest.mark.parametrize("shapes", [[], [(0, 3)], [(5, 7), (0, 2), (16, 16), (3,)]])
+def test_buffers_are_zero_begin_at_cache_lines_and_are_not_shared(shapes: list[tuple[int, ...]]) -> None:
+    arrays = blas.aligned_zeros(shapes)
+
+    assert [array.shape for array in arrays] == shapes
+    assert [array.ctypes.data % 64 for array in arrays] == [0] * len(shapes)
+    for number, array in enumerate(arrays):
+        assert not array.any()
+        array[...] = number + 1
+    assert all((array == number + 1).all() for number, array in enumerate(arrays))
 
 
 def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

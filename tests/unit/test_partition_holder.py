@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.local_counter import LocalCounter
 from pbgeval.config import load_config
 from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import PartitionCache, UnitQueue, make_dispatch_plan
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import PartitionHolder
-from pbgeval.notation import Bucket, WorkUnit
+from pbgeval.notation import ENDS, Bucket, WorkUnit
 from pbgeval.ranking.settings import Tables
 from tests.kit.case import TinyCase
 
@@ -45,6 +46,21 @@ def entered(holder: PartitionHolder) -> Iterator[tuple[Bucket, Tables]]:
             bucket = queue.plan.units[index].bucket
             yield bucket, holder.enter(index, bucket)
             holder.read_ahead()
+
+
+@pytest.mark.parametrize("room", [2, 3, 4, NUM_PARTITIONS])
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_every_unit_gets_its_partitions_whatever_the_room(case: TinyCase, room: int, reads_ahead: bool) -> None:
+    holder, buckets = holder_of(case, room, reads_ahead=reads_ahead), []
+    for bucket, tables in entered(holder):
+        for side in ENDS:
+            expected = holder.inputs.embeddings["user", side.pick(*bucket)].load()
+            assert torch.equal(expected, tables["user", side].embeddings_ND)
+        assert len(holder.holding.held) <= room
+        buckets.append(bucket)
+
+    assert NUM_PARTITIONS**2 == len(set(buckets)) == len(buckets)
+    assert holder.num_loads <= 1.1 * min_loads(NUM_PARTITIONS * (NUM_PARTITIONS - 1) // 2, room, two_sided=False) + 1
 
 
 def test_a_fault_found_by_reading_ahead_is_raised_when_the_partition_is_needed(case: TinyCase) -> None:

@@ -18,6 +18,23 @@ from pbgeval.scoring.scorer import RelationScorer
 
 
 @pytest.mark.parametrize(
+    ("operators", "expected"),
+    [
+        (("diagonal", "swapped_diagonal"), [2 * 5 + 10 * 3 * 7, 2 * 7 + 10 * 3 * 5]),
+        (("diagonal", "diagonal"), [2 * 5 + 10 * 3 * 7] * 2),
+    ],
+    ids=["in turn", "by a product"],
+)
+def test_scores_by_hand(operators, expected):
+    parameters = {Side.RHS: {"diagonal": torch.tensor([2.0, 3.0]).double()}}
+    scorers = [RelationScorer("r", of, parameters, Comparator("dot"), False, "a", "a") for of in operators]
+
+    found = CompetingRelations(np.arange(2), scorers).scores(*torch.tensor([[[1.0, 10.0]], [[5.0, 7.0]]]).double())
+
+    assert found.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
     ("operator", "name", "shape", "value"),
     [
         ("diagonal", "diagonal", (1, 2), 1e-30),

@@ -31,6 +31,7 @@ from pbgeval.monitor.records import (
 )
 from pbgeval.notation import Bucket
 from pbgeval.report.page import Source, page_of
+from pbgeval.report.tables import to_text
 from pbgeval.report.training import describe_lists, passes_of, training_table, training_tiles, verdicts_of
 
 FIRST, SECOND = PassKey(0), PassKey(1)
@@ -710,6 +711,21 @@ def test_only_both_answers_together_are_good() -> None:
         of: of == "no_bucket_overfitting" for of in verdicts
     }
     assert [of for of in verdicts if passes(*rising, verdict=of).is_bad] == ["bucket_overfitting"]
+
+
+@pytest.mark.parametrize("num_diverged", [0, 2])
+@pytest.mark.parametrize("error", [0.0002, 0.002, 0.02])
+def test_the_table_of_the_terminal_keeps_words_and_figures_at_80_columns(error: float, num_diverged: int) -> None:
+    row = PassRow(PassKey(11), 0.07, 0.08, 0.65, error, "undecided", (Bucket(0, 0),) * num_diverged, error)
+    curves = Curves("mrr", (row,), {(0, 0, bucket, 0): {0: BucketVisit(10, 0.07, 0.08)} for bucket in range(2)})
+
+    lines = to_text(training_table(curves), 80)
+    text = lines.split()
+
+    assert {"11", "0.0700", "0.0800", "0.6500", "undecided"} <= {*text}
+    assert " train−held out " in lines
+    assert len([of for of in text if of.startswith("+") and of.endswith(f"±{error}")]) == 2
+    assert ("diverged" in text, "(keep)" in text) == (num_diverged > 0, num_diverged == 0)
 
 
 @pytest.mark.parametrize(
