@@ -15,7 +15,7 @@ from pbgeval.monitor.records import PassKey
 from pbgeval.notation import Bucket
 from pbgeval.report.comparison_pages import comparison_page, many_runs_page
 from pbgeval.report.page import Source, page_of
-from pbgeval.report.paired_runs import Asked
+from pbgeval.report.paired_runs import CompareOptions
 from pbgeval.report.queries import QueryPage
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 from tests.browsers import Show, Shown
@@ -78,7 +78,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         marked_up_result(root / name, "candidates=all", "save_topk=5", f"comparator={name}", output="lists")
         for name in ("dot", "cos")
     ]
-    queries, moved = QueryPage.of_run(Report.read(lists[0])), QueryPage.of_two(*lists, Asked())
+    queries, moved = QueryPage.of_run(Report.read(lists[0])), QueryPage.of_two(*lists, CompareOptions())
     few = {"queries": queries.render(12), "moved": moved.render(12), "all": queries.render()}  # axe looks at each row
     for name, text in few.items():
         (root / f"{name}.html").write_text(text, encoding="utf-8")
