@@ -21,7 +21,7 @@ from pbgeval.report.comparison import (
 from pbgeval.report.comparison_charts import Member, critical_difference_chart, letters_of
 from pbgeval.report.figures import LARGE, Tile, rounded, short_title, usual_decimals
 from pbgeval.report.run_overlap import PERSISTENCE, Overlap
-from pbgeval.report.tables import DataTable
+from pbgeval.report.tables import DataTable, without
 from pbgeval.storage.text import listed
 
 
@@ -155,21 +155,21 @@ def _figures_table(found: ManyRuns) -> DataTable:
             *(
                 cell
                 for metric, _ in metrics
-                for cell in (rounded(of[metric].mean, decimals[metric]), of[metric].letters)[: 1 + bool(found.pairs)]
+                for cell in (rounded(of[metric].mean, decimals[metric]), of[metric].letters)
             ),
         )
         for group, of in zip(ranked, figures, strict=True)
     ]
-    columns = [(short_title(metric), "group")[: 1 + bool(found.pairs)] for metric, _ in metrics]
-    return DataTable(
+    table = DataTable(
         found.title,
-        ("run", *(name for of in columns for name in of)),
+        ("run", *(name for metric, _ in metrics for name in (short_title(metric), "group"))),
         rows,
         "\n".join(filter(None, notes)),
         "all-metrics",
-        "l" + ("rl" if found.pairs else "r") * len(metrics),
+        "l" + "rl" * len(metrics),
         lead=sentence_of_many(found),
     )
+    return table if found.pairs else without(table, ["group"])
 
 
 def _decimals(found: ManyRuns, metric: str) -> int:
@@ -187,25 +187,26 @@ def _spread_table(found: ManyRuns) -> DataTable:
     rows = [
         (
             group.name,
-            *([str(len(group.runs))] if has_seeds else []),
+            str(len(group.runs)),
             rounded(of.mean, decimals),
-            *([rounded(of.seed_deviation, decimals)] if has_seeds else []),
+            rounded(of.seed_deviation, decimals),
             rounded(of.standard_error, decimals),
         )
         for group, of in found.ranked()
     ]
-    seeds = ("runs",) if has_seeds else (), ("deviation over runs",) if has_seeds else ()
     mean = "mean" if has_seeds else short_title(metric)
     notes = ["The standard error over edges is that of the mean, for other edges of the same graph."]
     if has_seeds:
         notes.append("The deviation over runs is the standard deviation between seeds of one model.")
-    return DataTable(
+    of_seeds = ("runs", "deviation over runs")
+    table = DataTable(
         f"How certain the {short_title(metric)} is",
-        ("run", *seeds[0], mean, *seeds[1], "standard error over edges"),
+        ("run", of_seeds[0], mean, of_seeds[1], "standard error over edges"),
         rows,
         " ".join(notes),
         "spread",
     )
+    return table if has_seeds else without(table, of_seeds)
 
 
 def _pairs_table(found: ManyRuns) -> DataTable:
@@ -241,8 +242,7 @@ def _overlap_table(found: ManyRuns) -> DataTable:
     cutoff, depth = overlaps[0][2].cutoff, max(of.depth for _, _, of in overlaps)
 
     rows = [
-        (a, b, *(rounded(value, 4) for value in (of.answers, of.candidates, of.rank_biased)[: 3 if has_lists else 1]))
-        for a, b, of in overlaps
+        (a, b, *(rounded(value, 4) for value in (of.answers, of.candidates, of.rank_biased))) for a, b, of in overlaps
     ]
     notes = [f"Answers: of those that either run ranks among the first {cutoff}, the share that both do."]
     if has_lists:
@@ -252,14 +252,10 @@ def _overlap_table(found: ManyRuns) -> DataTable:
         )
     if within:
         notes.append("A row of one name twice: seeds of one model among each other.")
-    return DataTable(
-        "What two runs have in common",
-        ("A", "B", f"answers in the first {cutoff}", *(("candidates", "rank-biased overlap") if has_lists else ())),
-        rows,
-        " ".join(notes),
-        "overlap",
-        "ll" + "r" * (3 if has_lists else 1),
-    )
+    of_lists = ("candidates", "rank-biased overlap")
+    columns = ("A", "B", f"answers in the first {cutoff}", *of_lists)
+    table = DataTable("What two runs have in common", columns, rows, " ".join(notes), "overlap", "llrrr")
+    return table if has_lists else without(table, of_lists)
 
 
 def diagram_of(found: ManyRuns) -> Chart:
