@@ -13,7 +13,17 @@ from attrs import asdict, frozen
 from pbgeval.metrics.names import UnknownMetricError, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm
 from pbgeval.metrics.student import ERROR_RATE
-from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title, usual_decimals
+from pbgeval.report.figures import (
+    LARGE,
+    UNDEFINED,
+    Tile,
+    capital,
+    decimals_of,
+    model_of,
+    rounded,
+    short_title,
+    usual_decimals,
+)
 from pbgeval.report.paired_runs import CompareOptions, PairedRuns
 from pbgeval.report.run_differences import describe_difference, describe_left_out
 from pbgeval.report.tables import (
@@ -137,12 +147,52 @@ class Comparison(RunComparison):
         """Sentences on the settings that differ, and on edges that imports left out, if there are any."""
         return [
             *([f"Settings that differ: {'; '.join(self.settings)}."] if self.settings else []),
-            *([f"{self.left_out[0].upper()}{self.left_out[1:]}."] if self.left_out else []),
+            *([f"{capital(self.left_out)}."] if self.left_out else []),
         ]
 
     def tables(self) -> list[DataTable]:
         """Return the table of all metrics, and that of relations where there are any."""
-        return _tables(self)
+        decimals = decimals_of_table(self.differences)
+        lower = [short_title(of.metric) for of in self.differences if of.direction < 0]
+        told = [f"Lower is better for {' and '.join(lower)}."] if lower else []
+        if self.differences:
+            told += ["p is not corrected.", *MEANING_OF_P]
+        tables = [
+            DataTable(
+                f"{self.title}; {describe_runs(self)}",
+                ("metric", *_COLUMNS, "p", "p (Holm)"),
+                [
+                    (short_title(of.metric), *cells_of(of, decimals), probability(of.p_value), _corrected(of))
+                    for of in self.differences
+                ],
+                "\n".join([*told, *self.condition_sentences]),
+                "all-metrics",
+                lead=sentence_of_two(self, self.names),
+            )
+        ]
+        if self.relations and self.differences:
+            at, shown = relations_to_show(self)
+            decimals = decimals_of_table([of.differences[at] for of in shown])
+            tables.append(
+                DataTable(
+                    f"{short_title(self.differences[at].metric)} by relation",
+                    ("relation", "queries", *_COLUMNS, "p (Holm)"),
+                    [
+                        (
+                            of.relation,
+                            f"{of.num_queries:,}",
+                            *cells_of(of.differences[at], decimals),
+                            _corrected(of.differences[at]),
+                        )
+                        for of in shown
+                    ],
+                    f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
+                    if len(shown) < len(self.relations)
+                    else "",
+                    "relation-differences",
+                )
+            )
+        return tables
 
     def _csv_rows(self) -> Iterator[dict[str, Any]]:
         """Return a row per metric, and one per relation and metric."""
@@ -258,50 +308,6 @@ MEANING_OF_P = (
     f"{UNDEFINED}: too few queries for an interval.",
     "Figures are of these runs; retrained models may differ.",
 )
-
-
-def _tables(comparison: Comparison) -> list[DataTable]:
-    decimals = decimals_of_table(comparison.differences)
-    lower = [short_title(of.metric) for of in comparison.differences if of.direction < 0]
-    told = [f"Lower is better for {' and '.join(lower)}."] if lower else []
-    if comparison.differences:
-        told += ["p is not corrected.", *MEANING_OF_P]
-    tables = [
-        DataTable(
-            f"{comparison.title}; {describe_runs(comparison)}",
-            ("metric", *_COLUMNS, "p", "p (Holm)"),
-            [
-                (short_title(of.metric), *cells_of(of, decimals), probability(of.p_value), _corrected(of))
-                for of in comparison.differences
-            ],
-            "\n".join([*told, *comparison.condition_sentences]),
-            "all-metrics",
-            lead=sentence_of_two(comparison, comparison.names),
-        )
-    ]
-    if comparison.relations and comparison.differences:
-        at, shown = relations_to_show(comparison)
-        decimals = decimals_of_table([of.differences[at] for of in shown])
-        tables.append(
-            DataTable(
-                f"{short_title(comparison.differences[at].metric)} by relation",
-                ("relation", "queries", *_COLUMNS, "p (Holm)"),
-                [
-                    (
-                        of.relation,
-                        f"{of.num_queries:,}",
-                        *cells_of(of.differences[at], decimals),
-                        _corrected(of.differences[at]),
-                    )
-                    for of in shown
-                ],
-                f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
-                if len(shown) < len(comparison.relations)
-                else "",
-                "relation-differences",
-            )
-        )
-    return tables
 
 
 def describe_runs(comparison: Comparison) -> str:

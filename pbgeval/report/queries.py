@@ -21,7 +21,7 @@ from pbgeval.errors import ConfigError
 from pbgeval.notation import ENDS
 from pbgeval.ranking.keys import split_mix
 from pbgeval.report.conditions import tags_of, warnings_of
-from pbgeval.report.figures import capital, name_of
+from pbgeval.report.figures import capital, name_of, rounded
 from pbgeval.report.page import Notice, Page
 from pbgeval.report.paired_runs import CompareOptions, PairedRuns
 from pbgeval.report.query_facts import RelationFacts, explain_change, explain_relation
@@ -205,7 +205,7 @@ class QueryPage:
                 queries = plural(int(relations.num_R2[lowest].sum()), "query", "queries")
                 lost += f" Lowest MRR: {clipped(relations.names[lowest])}, {relations.mrr_R[lowest]:.3f} on {queries}."
             return f"MRR {mrr[0]:.3f} on {num_queries:,} queries.{lost}"
-        change = [f"{clipped(relations.names[at])} {signed(relations.change[at])}" for at in first]
+        change = [f"{clipped(relations.names[at])} {rounded(float(relations.change[at]), 4, '+')}" for at in first]
         most = f" Most of the change comes from {', '.join(change)}." if first else ""
         return f"MRR {mrr[0]:.3f} (A) and {mrr[1]:.3f} (B) on {num_queries:,} queries.{most} {self._overlap_sentence()}"
 
@@ -275,11 +275,6 @@ def shown_of(query: SavedQuery) -> tuple[int, Sequence[Any]]:
     place = next((of.place for of in query.candidates if of.is_true), 0)
     further = query.candidates[place - 1 : place] if place > MAX_CANDIDATES else ()
     return place, [*query.candidates[:MAX_CANDIDATES], *further]
-
-
-def signed(value: float) -> str:
-    """Return a difference with its sign."""
-    return f"{value:+.4f}".replace("-", "−")
 
 
 def _short(score: float) -> float | None:

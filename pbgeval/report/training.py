@@ -118,7 +118,7 @@ def _about_training_edges(curves: Curves) -> list[str]:
         found = f"{'Held' if doubt else 'No overfitting to training edges: held'}-out edges {how}."
     elif doubt:
         found = f"{'Held-out edges got worse: ' * curves.held_out_fell}{changes}.{undecided}"
-        found = found[0].upper() + found[1:]
+        found = capital(found)
     elif curves.training_improved:
         why = _why_undecided(curves, best)
         found = f"Overfitting to training edges: undecided, as {why}: {changes}."
