@@ -15,7 +15,7 @@ from pathlib import Path
 
 from attrs import asdict, field, fields_dict, frozen
 
-from pbgeval.errors import ConfigError, OutputError, StorageError
+from pbgeval.errors import ConfigError, StorageError
 from pbgeval.importing.dictionaries import (
     Partitioning,
     RelationTypes,
@@ -53,7 +53,7 @@ from pbgeval.storage.text import (
     plural,
     read_bytes,
 )
-from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
+from pbgeval.storage.writing import check_empty, new_folder, remove_folder, write_atomically
 
 _COUNTS = "import.json"
 _SCRATCH = ".scratch"
@@ -109,8 +109,7 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
 
 
 def _check(files: GraphFiles, folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
+    check_empty(folder)
     if not files.edges:
         raise ConfigError("--edges: give at least one NAME=FILE")
     for name in files.edges:

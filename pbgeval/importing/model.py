@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from attrs import evolve, field, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.errors import ConfigError, DataError
 from pbgeval.importing.dictionaries import RelationTypes, Sizes
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.graph import Dictionaries, Dictionary, EdgesToSplit, split_edges
@@ -38,7 +38,7 @@ from pbgeval.storage.left_out import UNKNOWN
 from pbgeval.storage.names_digests import NamesDigests
 from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.text import edge_file_type, listed, plural
-from pbgeval.storage.writing import new_folder, remove_folder, temporary_folder, write_atomically
+from pbgeval.storage.writing import check_empty, new_folder, remove_folder, temporary_folder, write_atomically
 
 # What a model's entities and relations are called -> dictionaries of edges by name.
 
@@ -326,8 +326,7 @@ def _write_model(
 
 
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
+    check_empty(folder)
     if len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.rows_of_ids:
         raise ConfigError(
             f"{model.label}: import-model converts models of one entity type, whose operators act on one side and "

@@ -262,6 +262,16 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary)
 
 
+def check_empty(folder: Path) -> None:
+    """Refuse a folder for `new_folder` that has something in it.
+
+    Raises:
+        OutputError: it has, or is a file.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
+
+
 def rename_folder(source: Path, target: Path) -> None:
     """Rename a folder; an empty one that has the new name is replaced."""
     system.rename(source, target)
