@@ -670,7 +670,7 @@ def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
     The digest makes the name unique. It is short, for people; where another run has the name, it is longer.
     """
     digest, done = digest_of(provenance), f"{_policy_of(config)}-{'filtered' if config.filtered else 'raw'}"
-    if config.sample_edges is not None or config.target_error is not None:
+    if config.samples_edges:
         done += f"-sample{config.sample_edges or ''}"
     folders = [DEFAULT_OUTPUTS / f"{config.name}-{done}-{digest[:length]}" for length in DIGEST_LENGTHS]
     held = [digest_in(folder) for folder in folders]

@@ -184,13 +184,7 @@ class Suite:
             faults += (f"{path}: metrics: {fault}" for fault in wrong_names(metrics, config))
         faults.raise_any(ConfigError)
         edges = [file for files in graphs.values() for paths in files.values() for file in paths]
-        forms = EdgeForms.parse(
-            config.edge_columns.split(";") if config.edge_columns else [],
-            [file.name for file in edges],
-            config.edge_delimiter,
-            config.edge_comment,
-            "edge_columns",
-        )
+        forms = config.edge_forms([file.name for file in edges])
         with_times = {
             "edge_columns": any("time" in forms.of(file).columns for file in edges),
             "time_window": config.time_window is not None,

@@ -129,8 +129,7 @@ def verify(
         numberer = EdgeNumberer(inputs)
         kept = {(index, bucket): kept_rows(numberer, inputs.buckets[index][bucket]) for index, bucket in saved.ranks}
         of = inputs.config  # where the result fixes the sample of edges
-        is_fixed = any(key is not None for key in (of.sample_edges, of.target_error))
-        is_fixed = is_fixed or of.pbg_semantics or "sampled" in inputs.candidates or inputs.featurized
+        is_fixed = of.samples_edges or of.pbg_semantics or "sampled" in inputs.candidates or inputs.featurized
     again = _Again(loaded, saved, kept, is_fixed, workers, device, observer)
     honest = 0.0 if precision_of(loaded) == "exact" else ROUNDING * share
     test = SequentialTest(share, error, honest)

@@ -12,7 +12,7 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from attrs import field, frozen
 from pbgeval.errors import ConfigError, Faults
 from pbgeval.notation import Side, labels_of
 from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
+from pbgeval.storage.edge_columns import EdgeForms
 from pbgeval.storage.text import parse_memory
 
 if TYPE_CHECKING:
@@ -563,6 +564,11 @@ class EvalConfig:
         return self.filters_by_time or "time" in self.breakdowns
 
     @property
+    def samples_edges(self) -> bool:
+        """Whether edges are drawn, of which there may be so few that all are."""
+        return self.sample_edges is not None or self.target_error is not None
+
+    @property
     def needs_ranks(self) -> bool:
         """Whether a section of metrics.json follows from saved ranks."""
         return self.topk_metrics or "popularity" in self.breakdowns
@@ -573,6 +579,15 @@ class EvalConfig:
         from pbgeval.metrics.names import PRESETS, Selection  # here: see `headline`
 
         return Selection.from_names(self.metrics if self.preset is None else PRESETS[self.preset])
+
+    def edge_forms(self, names: Collection[str]) -> EdgeForms:
+        """Return how files of edges with some names are read.
+
+        Raises:
+            ConfigError: `edge_columns` is of no such form.
+        """
+        texts = self.edge_columns.split(";") if self.edge_columns else []
+        return EdgeForms.parse(texts, names, self.edge_delimiter, self.edge_comment, "edge_columns")
 
     @property
     def max_memory_bytes(self) -> int | None:

@@ -36,7 +36,6 @@ from pbgeval.models.labels import OF_RELATIONS
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.results.output import DEFAULT_OUTPUTS, IMPORTED
-from pbgeval.storage.edge_columns import EdgeForms
 from pbgeval.storage.entities import read_relation_names
 from pbgeval.storage.left_out import LEFT_OUT, UNKNOWN
 from pbgeval.storage.text import fingerprint, listed
@@ -120,13 +119,7 @@ def _plan(
 
     All else that can be wrong is found before: splitting may take long.
     """
-    forms = EdgeForms.parse(
-        config.edge_columns.split(";") if config.edge_columns else [],
-        [path.name for path in paths],
-        config.edge_delimiter,
-        config.edge_comment,
-        "edge_columns",
-    )
+    forms = config.edge_forms([path.name for path in paths])
     timeless = [str(of) for of in paths if "time" not in forms.of(of).columns and needs_time(config, str(of))]
     if timeless:
         key = next((of for of in ("time_window", "known_until") if getattr(config, of) is not None), "breakdowns: time")

@@ -84,7 +84,7 @@ def expected_memory(
     held = bytes_of_pools(inputs, protocol) if num_edges else 0
     num_queries = num_edges * len(protocol.sides)
     beside = 0
-    if config.sample_edges is not None or config.target_error is not None:
+    if config.samples_edges:
         share = protocol.auc.share_of_round(num_queries) if config.target_error is not None else 1.0
         num_scores = math.ceil(share * protocol.auc.num_scores(num_queries))
         held = check_sample(limit, resident, num_queries, num_scores, filtered=protocol.filtered)
@@ -162,7 +162,7 @@ def bytes_of_units(inputs: Inputs, protocol: Protocol, num_threads: int) -> int:
 def bytes_of_diagnoses(inputs: Inputs) -> int:
     """Return what it takes to compare all evaluated edges with each other, where that is done."""
     config = inputs.config
-    if config.sample_edges is not None or config.target_error is not None or inputs.num_edges > MAX_DIAGNOSED_EDGES:
+    if config.samples_edges or inputs.num_edges > MAX_DIAGNOSED_EDGES:
         return 0
     return inputs.num_edges * BYTES_PER_DIAGNOSED
 

@@ -111,6 +111,12 @@ class Inputs:
         return None if self.model is None or isinstance(self.model, EmbeddingModel) else self.model
 
     @property
+    def is_sample(self) -> bool:
+        """Whether fewer edges may be evaluated than there are."""
+        config = self.config
+        return config.target_error is not None or (config.sample_edges or self.num_edges) < self.num_edges
+
+    @property
     def takes_time(self) -> bool:
         """Whether the model gets the times of queries."""
         return takes_time(self.model)

@@ -227,7 +227,7 @@ def _why_uncounted(inputs: Inputs, num_queries: int) -> str:
     config = inputs.config
     if not (config.selection.classification or config.selection.pooled_cutoffs):
         return "no figure is asked for that needs all of them"
-    if config.target_error is not None or (config.sample_edges or inputs.num_edges) < inputs.num_edges:
+    if inputs.is_sample:
         return "only a part of them is kept of a sample of edges; sample fewer edges, or none"
     if CandidatePolicy.ALL.value not in inputs.candidates:
         return 'they are only counted with candidates = "all"; evaluate fewer edges'

@@ -186,8 +186,7 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:
             yield f"{_shown(path)}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
-    is_sample = config.target_error is not None or (config.sample_edges or inputs.num_edges) < inputs.num_edges
-    if not counts_keys(inputs) and not is_sample:
+    if not counts_keys(inputs) and not inputs.is_sample:
         reason = "a type is featurized" if inputs.featurized else "too many edges to count query keys"
         yield f"macro_metrics are null: {reason}"
     featurized = sorted(name for name, entity in config.entities.items() if entity.featurized)

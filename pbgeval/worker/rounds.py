@@ -53,7 +53,7 @@ class Sampling:
 def plan_sampling(context: WorkerContext) -> Sampling | None:
     """Decide on the sample; None where all edges are evaluated, also because so many are asked for. All take part."""
     config = context.inputs.config
-    if config.sample_edges is None and config.target_error is None:
+    if not config.samples_edges:
         return None
     context.work.observer.phase("drawing the sample")
     if context.inputs.featurized:

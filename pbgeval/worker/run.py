@@ -181,7 +181,7 @@ def what_is_saved(work: Work) -> str:
         rows, entities = sum(range_of_name(name).num_rows for _, name in saved), work.inputs.numbering.num_entities
         share = f"{100 * rows // max(entities, 1)}% is saved: "
         return f"{share}all queries are scored against {rows:,} of {entities:,} entities"
-    if work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
+    if work.inputs.config.samples_edges:
         return f"{plural(len(saved), 'unit')} of the sample saved"
     done = sum(num_edges_of_name(name) for _, name in saved)
     total = sum(unit.num_edges for unit in work.protocol.units)
