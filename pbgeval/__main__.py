@@ -4,13 +4,13 @@ import gc
 import os
 import sys
 
-from pbgeval.cluster.signals import ended_at_once
+from pbgeval.cluster.signals import exit_on_signals
 from pbgeval.cluster.surroundings import (
     check_encoding,
     check_room,
     check_threads,
     check_working_directory,
-    heed_children,
+    restore_sigchld,
     standard_files,
 )
 from pbgeval.errors import LaunchError
@@ -21,7 +21,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 def main() -> None:
     """Run the command; signals end it with status 75 from here on."""
-    with ended_at_once(), standard_files():
+    with exit_on_signals(), standard_files():
         if sys.stderr is None:  # closed by the shell: what is written there must not go to standard output
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
         try:
@@ -31,7 +31,7 @@ def main() -> None:
             check_working_directory()
         except LaunchError as error:
             sys.exit(str(error))
-        heed_children()
+        restore_sigchld()
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
         from pbgeval.cli import main as command
 

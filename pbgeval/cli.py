@@ -129,14 +129,14 @@ def _evaluate(
 ) -> int:
     """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
     from pbgeval.cluster.environment import check_workers, variables_of_torch
-    from pbgeval.cluster.signals import ended_at_once, ended_by_signals, left_to_the_system
+    from pbgeval.cluster.signals import default_signals, ended_by_signals, exit_on_signals
     from pbgeval.report.console import ConsoleObserver
 
     check_workers("--workers", workers)
     is_ours = "torch" not in sys.modules  # a process from its first line
     observer = ConsoleObserver(quiet=quiet)
     observer.phase("starting")  # importing torch takes seconds
-    with ended_at_once():
+    with exit_on_signals():
         from pbgeval.cluster.launch import is_worker_of_a_group, worker_server
 
         in_group = is_worker_of_a_group()
@@ -151,7 +151,7 @@ def _evaluate(
             gc.enable()
     with (
         worker_server() if several and is_ours else nullcontext() as server,
-        left_to_the_system() if in_group else ended_by_signals(),
+        default_signals() if in_group else ended_by_signals(),
     ):
         launch = Launch.from_arguments(output, workers, device, overwrite, observer, server)
         try:

@@ -32,7 +32,7 @@ from attrs import frozen
 
 from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_torch
 from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
-from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
+from pbgeval.cluster.signals import SIGNALS_TO_END, exit_on_signals
 from pbgeval.cluster.surroundings import check_room, exhausted_limit, standard_files
 from pbgeval.errors import FEWER_WORKERS, EvalError, IncompleteError, LaunchError, workers_option
 
@@ -152,7 +152,7 @@ def worker_server() -> Iterator[WorkerServer | None]:
         return
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_serve, args=(ours, theirs), name="server of workers")
-    with ended_at_once():
+    with exit_on_signals():
         process.start()
     theirs.close()
     server = WorkerServer(process, ours)

@@ -35,7 +35,7 @@ def use_threads(local_size: int, *, is_small: bool = False) -> None:
 
 
 @contextmanager
-def threads_put_back() -> Iterator[None]:
+def kept_thread_count() -> Iterator[None]:
     """Leave torch with as many threads as it had: the process may belong to another program."""
     before = torch.get_num_threads()
     try:

@@ -87,7 +87,7 @@ def raise_if_ended() -> None:
 
 
 @contextmanager
-def held_signals() -> Iterator[None]:
+def delayed_signals() -> Iterator[None]:
     """Let signals to end wait until what is inside, which must be short, is done; then raise the first."""
     handler = _RaisingHandler.in_force()
     if handler is None or handler.is_held:
@@ -120,7 +120,7 @@ def raised_signals() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def ended_at_once() -> AbstractContextManager[None]:
+def exit_on_signals() -> AbstractContextManager[None]:
     """End this process with status 75 and a line when such a signal, or Ctrl-C, comes.
 
     For its first seconds: there is nothing to leave in order, and an exception can get lost inside an import.
@@ -128,7 +128,7 @@ def ended_at_once() -> AbstractContextManager[None]:
     return _handled_by(_end, _end)
 
 
-def left_to_the_system() -> AbstractContextManager[None]:
+def default_signals() -> AbstractContextManager[None]:
     """Let such signals end this process as they end any: a worker may wait for the others inside a library."""
     return _handled_by(signal.SIG_DFL, signal.default_int_handler)
 

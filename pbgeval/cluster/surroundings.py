@@ -129,7 +129,7 @@ def check_encoding(encoding: str) -> None:
         )
 
 
-def heed_children() -> None:
+def restore_sigchld() -> None:
     """Learn how processes that this one starts end, also where the parent ignores it (trap '' CHLD)."""
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -41,7 +41,7 @@ from torchbiggraph.train import train_and_report_stats
 from torchbiggraph.types import Side as TheirSide
 from torchbiggraph.util import SubprocessInitializer, set_logging_verbosity, setup_logging
 
-from pbgeval.cluster.resources import num_cores, threads_put_back
+from pbgeval.cluster.resources import kept_thread_count, num_cores
 from pbgeval.errors import ConfigError, EvalError, Faults
 from pbgeval.monitor.measure import Visit
 from pbgeval.monitor.monitor import Monitor
@@ -233,7 +233,7 @@ def _registered(hook: _Hook) -> Iterator[None]:
 @contextmanager
 def _all_threads(config: ConfigSchema) -> Iterator[None]:
     """Let a measurement use what the trainer's workers, which wait for it, would use."""
-    with threads_put_back():
+    with kept_thread_count():
         torch.set_num_threads(min(config.workers or num_cores(), num_cores()))
         yield
 

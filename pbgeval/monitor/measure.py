@@ -18,7 +18,7 @@ import torch
 from attrs import asdict, define, evolve, field, frozen
 from torch import Tensor
 
-from pbgeval.cluster.resources import threads_put_back
+from pbgeval.cluster.resources import kept_thread_count
 from pbgeval.errors import DataError, ScorerError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
 from pbgeval.metrics.distribution import CandidateGroups, expected_mean_reciprocal_rank
@@ -472,7 +472,7 @@ class Visit:
                 self.bucket.partition_of(Side.LHS, schema.num_partitions[schema.relations[0].lhs]),
             ).device
             # The trainer's settings of torch stay as they are.
-            with threads_put_back(), full_precision() as caller_settings, torch.no_grad():
+            with kept_thread_count(), full_precision() as caller_settings, torch.no_grad():
                 check_kernels(device)  # equal candidates tie (decision 0004)
                 return measure(self.protocol, edges, self.key.edge_path, self.bucket, model, caller_settings)
         except UnrankableError as error:

@@ -14,7 +14,7 @@ import numpy as np
 from attrs import define, field
 
 from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
-from pbgeval.cluster.signals import ENDINGS, held_signals, raise_if_ended, raised_signals
+from pbgeval.cluster.signals import ENDINGS, delayed_signals, raise_if_ended, raised_signals
 from pbgeval.cluster.team import Team
 from pbgeval.errors import OVERWRITE, JournalError
 from pbgeval.progress import Observer
@@ -125,7 +125,7 @@ class RunJournal:
                 yield
             except ENDINGS:
                 if self._agrees and self._finished:
-                    with held_signals():
+                    with delayed_signals():
                         write()
                 raise
 
@@ -138,7 +138,7 @@ class RunJournal:
                 finished; else what no entry holds is lost.
         """
         is_brief |= bool(self._finished) and self._slowest <= MAX_SECONDS_TO_WAIT
-        with held_signals() if is_brief else nullcontext():
+        with delayed_signals() if is_brief else nullcontext():
             self._agrees = False
             yield
             self._agrees = True

@@ -22,9 +22,9 @@ from pbgeval.cluster.resources import (
     choose_device,
     describe_devices,
     host_name,
+    kept_thread_count,
     num_sharing_gpu,
     peak_memory_bytes,
-    threads_put_back,
     use_threads,
 )
 from pbgeval.cluster.team import Team
@@ -99,7 +99,7 @@ def do_work(work: Work, team: Team) -> Result | EvalError | None:
     Returns:
         The result from worker 0, None from the others; from all of them a user's error, which they do not raise.
     """
-    with threads_put_back(), full_precision() as caller_settings, announced_compiling(work.observer.phase):
+    with kept_thread_count(), full_precision() as caller_settings, announced_compiling(work.observer.phase):
         with _fault_kept(work) as kept, _set_up(work, team, caller_settings) as worker:
             statistics = Record.empty(work.protocol)
             rounds = Rounds.plan(worker, statistics)
@@ -314,7 +314,7 @@ def plan_alone(
         observer: is told what goes on.
         server: forks workers; None: they are spawned.
     """
-    with threads_put_back():
+    with kept_thread_count():
         use_threads(num_workers)
         chosen, num_threads = choose_device(device, local_rank=0), torch.get_num_threads()
         plan = plan_of(inputs, protocol, chosen, num_workers, num_threads, num_workers)
@@ -343,7 +343,7 @@ def measure_together(
 ) -> list[Measurement]:
     """Return what all workers have measured at the same time; every worker calls it."""
     told = observer if team.rank_in_team == 0 else Observer()  # once
-    with threads_put_back(), full_precision() as caller_settings, announced_compiling(told.note):
+    with kept_thread_count(), full_precision() as caller_settings, announced_compiling(told.note):
         use_threads(team.local_size)
         chosen = choose_device(device, team.local_rank)
         _check_kernels(chosen, inputs.config)
