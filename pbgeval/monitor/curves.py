@@ -341,6 +341,14 @@ class Curves:
         return self.fits_training_edges_far_better and best.after < 2 * lists.mrr_by_chance
 
     @property
+    def hardly_learns(self) -> bool:
+        """Whether training edges are not twice as good as by chance, either."""
+        lists, training = self.last.lists, self.last.training
+        if not self.hardly_generalizes or lists is None or training is None:
+            return False
+        return training < 2 * lists.mrr_by_chance
+
+    @property
     def loses_in_visits(self) -> bool:
         """Whether held-out edges got worse in the visits of the last pass."""
         return self._sign * (self.last.gap or 0.0) < 0

@@ -9,7 +9,7 @@ what its false-alarm rate means.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,7 +68,12 @@ class _Teeth:
         gained, lost = visit.after - visit.before, self.visit.after - visit.before
         if self.num_teeth:  # each tooth counts half as much as the next one
             gained, lost = (self.gained + gained) / 2, (self.lost + lost) / 2
-        return _Teeth(visit, self.num_teeth + 1, gained, lost, self.visit.after - self.visit.before)
+        return _Teeth(visit, self.num_teeth + 1, gained, lost, self.gap)
+
+    @property
+    def gap(self) -> float:
+        """What the last visit gained."""
+        return self.visit.after - self.visit.before
 
 
 @define
@@ -112,12 +117,13 @@ class GapTest:
         gained = Change.from_buckets(shares_B, [of.gained for of in teeth], pooled_gained)
         lost = Change.from_buckets(shares_B, [of.lost for of in teeth], pooled_lost)
         margin = self.tolerance * float_sum(shares_B * [of.visit.after for of in teeth])
-        sign = math.copysign(1.0, float_sum(shares_B * [of.gap_before for of in teeth]))
-        shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
+        before_B, now_B = (np.array(gaps) for gaps in zip(*((of.gap_before, of.gap) for of in teeth), strict=True))
+        sign_before, sign_now = (math.copysign(1.0, float_sum(shares_B * gap_B)) for gap_B in (before_B, now_B))
+        shrunk_B = sign_before * before_B - sign_now * now_B  # a gap that has turned round may have grown
         verdict: Verdict = "undecided"
         if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
             verdict = "no_bucket_overfitting"
-        elif Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
+        elif Change.from_buckets(shares_B, shrunk_B).exceeds(0.0, self.alarm_rate):
             verdict = "shrinking"
         # Both have to be significant, so the level is that of either; half of it for each direction.
         elif any(all(of.exceeds(margin, level / 2, sign) for of in (gained, lost)) for sign in (1.0, -1.0)):
@@ -134,7 +140,9 @@ class Change:
     degrees_of_freedom: int
 
     @classmethod
-    def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: Pooled | None = None) -> Change:
+    def from_buckets(
+        cls, shares_B: np.ndarray, values: Sequence[float] | np.ndarray, pooled: Pooled | None = None
+    ) -> Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
         values_B, num_buckets = np.array(values), len(values)
         mean = float_sum(shares_B * values_B)

@@ -151,6 +151,8 @@ def _far_better(curves: Curves, metric: str) -> str:
     last, advice = curves.last, ""
     if curves.hardly_generalizes:
         advice = " More regularization might help."
+        if curves.hardly_learns:
+            advice = " Neither is far from chance: check the loss, or lower the learning rate."
     elif curves.best is last:
         advice = " Training on still helps; more regularization might, too."
     return (

@@ -110,6 +110,16 @@ def test_a_gap_that_goes_to_zero_shrinks_and_is_no_overfitting() -> None:
     assert found[-1] == "no_bucket_overfitting"
 
 
+@pytest.mark.parametrize(("gaps", "shrinks"), [((0.01, -0.03), False), ((0.03, -0.001), True), ((-0.02, 0.05), False)])
+def test_a_gap_that_turns_round_and_grows_does_not_shrink(gaps: tuple[float, float], shrinks: bool) -> None:
+    noise = np.random.default_rng(5).normal(0, 0.0005, (3, 6))
+    after = np.full((3, 6), 0.1)
+
+    (*_, last) = verdicts(after - np.array([gaps[0], *gaps])[:, None] + noise, after)
+
+    assert (last == "shrinking") == shrinks
+
+
 @pytest.mark.reference
 def test_a_run_that_pbg_recorded_is_judged(reference_path: Path) -> None:
     history = read_history(reference_path / "golden" / "fb237_4p_transe" / "checkpoint", pytest.fail)

@@ -396,6 +396,12 @@ def test_a_model_that_is_hardly_better_than_chance_is_told_first() -> None:
         f"{FAR_BETTER.format(0.6707, 0.0349)} More regularization might help.",
     ]
     assert verdicts_of(fell)[0] == f"Keep epoch 0 (MRR 0.0349; now 0.0301), {hardly}"
+    little = passes((0.0200, 0.04), (0.0210, 0.0550), error=0.001, lists=lists)
+    advice = "Neither is far from chance: check the loss, or lower the learning rate."
+    assert verdicts_of(little)[1:3] == [
+        "Held-out edges are ranked no better than by chance (MRR 0.0295).",
+        f"{FAR_BETTER.format(0.0550, 0.0210)} {advice}",
+    ]
     for of in (
         passes((0.0300, 0.5), (0.0591, 0.6707), error=0.01, lists=lists),  # twice chance
         passes((0.0300, 0.04), (0.0349, 0.05), error=0.01, lists=lists),  # training edges are as bad
