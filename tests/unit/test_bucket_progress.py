@@ -23,6 +23,17 @@ def test_the_worker_that_finishes_the_last_window_of_a_bucket_reports_it():
     assert report.mean_reciprocal_rank == pytest.approx(0.5)
 
 
+def test_of_a_sample_the_edges_drawn_count():
+    progress = BucketProgress(WINDOWS[:2], LocalCounter(), "round/1", lambda unit: 1 + unit.start % 2)
+
+    assert progress.finished(WINDOWS[0], 1.0, 0.5) is None
+    report = progress.finished(WINDOWS[1], 1.0, 0.5)
+
+    assert report is not None
+    assert report.num_edges == progress.num_edges == sum(1 + unit.start % 2 for unit in WINDOWS[:2])
+    assert report.mean_reciprocal_rank == pytest.approx(0.5)
+
+
 def test_the_running_mean_is_that_of_all_workers_and_its_interval_closes_at_the_end():
     counter, means = LocalCounter(), [0.1, 0.3, 0.2, 0.4, 0.25, 0.35, 0.15, 0.25]
     units = [WorkUnit(0, Bucket(0, 1), 10 * number, 10 * number + 10) for number in range(8)]

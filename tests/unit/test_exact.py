@@ -250,6 +250,13 @@ def test_a_score_that_is_a_bound_stays_open():
     assert (query_P.tolist(), column_P.tolist()) == ([0] * 3, [1, 3, 4])
 
 
+def test_a_root_is_left_to_float64_where_its_error_is_too_wide():
+    root = ExactComparator("l2", bias=True)
+
+    assert root.has_root
+    assert operands_of(PreparedRows(root, torch.ones(1, 4), True), PreparedRows(root, torch.ones(1, 3), False)) is None
+
+
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(0.0, 9.0), st.floats(0.0, 9.0))
 def test_limits_are_the_nearest_scores_that_hold_all_that_errors_allow(score, offset, error, error_of_row):
     score_1, offset_1, *errors = (torch.tensor([x], dtype=torch.float64) for x in (score, offset, error, error_of_row))
