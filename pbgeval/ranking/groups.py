@@ -319,18 +319,19 @@ def _first(found_BQC: Tensor) -> tuple[int, int, int] | None:
     return chunk, query, candidate
 
 
-def overflow_is_impossible(largest_query: float, largest_candidate: float, num_columns: int) -> bool:
-    """Tell whether no inner product of rows with such largest magnitudes overflows; False for NaN and infinity."""
-    return largest_query * largest_candidate * num_columns < LARGEST_SAFE_SCORE
+@cache
+def _no_overflow_with(num_columns: int) -> Callable[..., bool]:
+    """Return the fact for rows of so many columns: one function, so that a GPU looks at it once it has been false."""
+
+    def is_impossible(*ends: float) -> bool:  # False for NaN and infinity
+        return magnitude(*ends[:2]) * magnitude(*ends[2:]) * num_columns < LARGEST_SAFE_SCORE
+
+    return is_impossible
 
 
 def no_overflow(queries: Ends, candidates: Ends, num_columns: int) -> bool:
-    """Tell the same of rows whose lowest and highest numbers are given, or take it for granted (`home`)."""
-
-    def is_impossible(*ends: float) -> bool:
-        return overflow_is_impossible(magnitude(*ends[:2]), magnitude(*ends[2:]), num_columns)
-
-    return holds(is_impossible, *queries, *candidates)
+    """Tell whether no inner product of rows with such ends overflows, or take it for granted (`home`)."""
+    return holds(_no_overflow_with(num_columns), *queries, *candidates)
 
 
 def magnitude(low: float, high: float) -> float:

@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 
+from pbgeval.ranking.groups import no_overflow
 from pbgeval.scoring import home
 from pbgeval.scoring.home import Home, come_home, holds, tell
 from tests.pretend_device import DEVICE, PretendDevice
@@ -32,3 +33,19 @@ def test_what_was_false_once_is_looked_at_from_then_on(monkeypatch: pytest.Monke
 
     assert seen == [True, False, False]
     assert told == [7, 7]
+
+
+def test_that_products_may_overflow_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later units with such rows are not ranked twice."""
+    monkeypatch.setattr(home, "_doubted", functools.cache(set))
+    seen: list[bool] = []
+
+    def work(home: Home) -> None:
+        ends = torch.full((2,), 1e30, device=DEVICE).unbind()
+        seen.append(no_overflow(ends, ends, 4))
+
+    with PretendDevice():
+        come_home(DEVICE, work)
+        come_home(DEVICE, work)
+
+    assert seen == [True, False, False]
