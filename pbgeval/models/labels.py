@@ -173,7 +173,7 @@ class _Form:
     has_header: bool = False
 
     @property
-    def told(self) -> str:
+    def expected(self) -> str:
         """What a line should be, for messages."""
         return "id<TAB>label" if self.delimiter == "\t" else f"id{self.delimiter}label"
 
@@ -188,7 +188,7 @@ def _entries(path: Path) -> Iterator[Entry]:
             continue
         if len(cells) != 2 or not is_id(cells[0]):
             found = one_line(repr(form.delimiter.join(cells)))  # its tabs as \\t
-            raise StorageError(f"{path}:{number}: expected {form.told}, found {found}")
+            raise StorageError(f"{path}:{number}: expected {form.expected}, found {found}")
         yield number, int(cells[0]), cells[1]
 
 

@@ -62,15 +62,15 @@ def misfits(value: Any, shape: Shape, place: str = "") -> Iterator[str]:  # noqa
             yield from misfits(value, shape.of, place)
     elif isinstance(shape, Leaf):
         if not shape.fits(value):
-            yield _told(shape.name, place, value)
+            yield _misfit(shape.name, place, value)
     elif isinstance(shape, Items):
         if not isinstance(value, list):
-            yield _told("a list", place, value)
+            yield _misfit("a list", place, value)
             return
         for index, item in enumerate(value):
             yield from misfits(item, shape.of, f"{place}[{index}]")
     elif not isinstance(value, dict):
-        yield _told("an object", place, value)
+        yield _misfit("an object", place, value)
     else:
         yield from _misfits_of_keys(value, shape, f"{place}." if place else "")
 
@@ -88,7 +88,7 @@ def _misfits_of_keys(value: dict[str, Any], shape: Keys, prefix: str) -> Iterato
         yield from misfits(value[key], shape.others, f"{prefix}{_clipped(key)}")
 
 
-def _told(name: str, place: str, value: object) -> str:
+def _misfit(name: str, place: str, value: object) -> str:
     kinds: dict[type, str] = {dict: "an object", list: "a list"}
     found = kinds.get(type(value)) or _clipped(json.dumps(value))
     return f"expected {name}{f' at {place}' if place else ''}, found {found}"
