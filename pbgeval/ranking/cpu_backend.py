@@ -169,14 +169,14 @@ class CpuBackend(TorchBackend):
         kind, query_operand, candidate_operand = operands
         queries, true, comparator = block.queries, block.queries.exact_true, kind.comparator
         # No loop adds a bias to a distance in float64.
-        is_left_open = comparator.is_distance and comparator.bias
+        is_left_open = comparator.adds_squares and comparator.bias
         between = cpu_counting.Between(
             queries.rows_BKD[0],
             block.candidates.rows_BCD[0],
             true.rows_QD,
             true.score_Q,
             torch.full_like(true.error_Q, torch.inf) if is_left_open else true.error_Q,
-            of_squares=comparator.is_distance,
+            of_squares=comparator.adds_squares,
             share=relative_error(block.candidates.rows_BCD.shape[2]),
             end=comparator.end,
             max_open=max_open,

@@ -44,7 +44,7 @@ OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "translation": (TRANSLATION, ("translation",)),
     "complex_diagonal": (COMPLEX, ("real", "imag")),
 }
-EXACT_COMPARATORS = ("dot", "cos", "l2", "squared_l2", "clamped_dot")  # that the loop for exact ranks supports
+GATHERED_COMPARATORS = ("dot", "cos", "l2", "squared_l2", "clamped_dot")  # that the loop for exact ranks supports
 OPEN_PER_QUERY = 1  # cells that may stay open in float64, on average; does not change the results
 Arrays = tuple[Any, ...]  # arguments of the loop
 
@@ -68,7 +68,7 @@ def slow_exact_lists(
     unknown = next((operator for operator in operators if operator not in OPERATORS), None)
     stays = next((operator for operator in operators if not dynamic and not moves_to_query(operator, comparator)), None)
     reasons = {
-        f"comparator {comparator!r}": comparator not in EXACT_COMPARATORS,
+        f"comparator {comparator!r}": comparator not in GATHERED_COMPARATORS,
         f"comparator {comparator!r} and bias = True": bias and comparator not in ("dot", "cos"),
         f"operator {unknown!r}": unknown is not None,
         f"operator {stays!r}, comparator {comparator!r} and dynamic_relations = False": stays is not None,
@@ -169,10 +169,10 @@ class ExactChunks:
             Whether all scores and their sums are finite, and the cells that stay open fit in their list; if not, the
             results are invalid.
         """
-        lists, routine, is_distance = self.lists, blas.find_sgemm(), self.exact_comparator.is_distance
+        lists, routine, adds_squares = self.lists, blas.find_sgemm(), self.exact_comparator.adds_squares
         width = lists.tables[Side.LHS].embeddings_ND.shape[1]
         assert routine is not None, "the caller has checked"
-        sizes = _Sizes.from_lists(lists, more_columns=int(is_distance))  # a column for the square
+        sizes = _Sizes.from_lists(lists, more_columns=int(adds_squares))  # a column for the square
         scores_P, lhs_KD, rhs_KD, query_KD = blas.aligned_zeros(
             [(sizes.rows * max(sizes.columns),), *sizes.row_shapes(lists), (sizes.rows, sizes.dimension)]
         )
@@ -180,7 +180,7 @@ class ExactChunks:
         max_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
         listed = {side: np.empty((2, max_open), np.int64) for side in ENDS}
         num_open = np.zeros((2, 3), np.int64)  # by side: cells that stay open, cells that were decided; the last unused
-        form = DISTANCE if is_distance else COS if self.exact_comparator.name == "cos" else DOT
+        form = DISTANCE if adds_squares else COS if self.exact_comparator.name == "cos" else DOT
         share, end = relative_error(width), self.exact_comparator.end
         bounds = *product_error(sizes.dimension, torch.float32), share, end, grid_shifts(width)
         with routine.one_thread():

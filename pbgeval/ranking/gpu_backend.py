@@ -65,8 +65,8 @@ class GpuBackend(TorchBackend):
     def count(self, block: Block) -> Counted:
         true = block.queries.true
         if self.counts_exactly:
-            is_distance = self.exact_comparator is not None and self.exact_comparator.is_distance
-            if not is_distance or holds(_can_be_doubled, *block.queries.ends):
+            adds_squares = self.exact_comparator is not None and self.exact_comparator.adds_squares
+            if not adds_squares or holds(_can_be_doubled, *block.queries.ends):
                 return self._count_exactly(block)
         if block.marks is not None and self.exact_comparator is None:
             return self._count_listed(block)

@@ -91,7 +91,7 @@ class ExactRows:
     def from_prepared(cls, comparator: ExactComparator, rows_BND: Tensor, *, of_queries: bool) -> ExactRows:
         """Take prepared rows of queries, whose last column is no factor, or of candidates."""
         factors_BND = rows_BND[..., :-1] if of_queries else rows_BND
-        if not comparator.is_distance:
+        if not comparator.adds_squares:
             return cls(factors_BND, None, None, of_queries)
         size = factors_BND.shape[-1] - int(comparator.bias)
         square_BN = described(factors_BND.flatten(0, 1), size).square_N.view(factors_BND.shape[:-1])
@@ -222,7 +222,7 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
     """
     device, num_queries = target.score_Q.device, target.score_Q.numel()
     limit_4Q = torch.empty((4, num_queries), dtype=torch.float64, device=device)
-    is_distance = queries.square_BN is not None and candidates.square_BN is not None
+    adds_squares = queries.square_BN is not None and candidates.square_BN is not None
     norm_Q, norm_B = queries.norm_BN.flatten(), candidates.largest_norm_B
     square_Q, square_B = norm_Q, norm_B  # not read
     if queries.square_BN is not None and candidates.square_BN is not None:
@@ -246,7 +246,7 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
         queries.rows_BND.shape[-1] + 8,
         count_NQ.shape[0] // 3,
         int(target.marks is not None),
-        IS_DISTANCE=is_distance,
+        IS_DISTANCE=adds_squares,
         SLACK=SLACK,
         ROWS=LIMITED_ROWS,
     )

@@ -69,7 +69,7 @@ def describe(rows_ND: Tensor, factors: Tensor, num_squared: int) -> Described:
 class PairKind:
     """Which pairs are scored: of a distance or of inner products, with the bits of a grid and the unit of a bound."""
 
-    is_distance: bool
+    adds_squares: bool
     bias: bool
     bits: int
     unit: float  # relative error of a rounding
@@ -178,7 +178,7 @@ def _start(
         kind.bits,
         INDEXED=cells is not None,
         KIND=what,
-        IS_DISTANCE=kind.is_distance,
+        IS_DISTANCE=kind.adds_squares,
         HAS_BIAS=kind.bias,
         UNIT=kind.unit,
         SLACK=BOUND_SLACK,

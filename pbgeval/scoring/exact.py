@@ -193,7 +193,7 @@ class ExactComparator:
     lock: threading.Lock = field(factory=threading.Lock, init=False, repr=False)
 
     @property
-    def is_distance(self) -> bool:
+    def adds_squares(self) -> bool:
         """Whether scores are squares of distances, or their roots."""
         return self.name in ("l2", "squared_l2")
 
@@ -243,7 +243,7 @@ class ExactComparator:
 
     def pair_kind(self, bits: int = 0) -> device_pairs.PairKind:
         """Return what that kernel asks for; `bits` are those of a grid."""
-        return device_pairs.PairKind(self.is_distance, self.bias, bits, UNIT * SLACK)
+        return device_pairs.PairKind(self.adds_squares, self.bias, bits, UNIT * SLACK)
 
     def prepare_queries(self, x_ND: Tensor) -> Tensor:
         """Return prepared rows of transformed vectors in float64.
@@ -295,9 +295,9 @@ class ExactComparator:
         if self.adds_bias:
             added_N = q_ND[..., -1] * c_ND[..., -1]
             q_ND, c_ND = q_ND[..., :-1], c_ND[..., :-1]
-        if self.is_distance or self.adds_magnitudes:
+        if self.adds_squares or self.adds_magnitudes:
             apart_ND = q_ND - c_ND
-            lengths_N = apart_ND.square().sum(-1) if self.is_distance else apart_ND.abs().sum(-1)
+            lengths_N = apart_ND.square().sum(-1) if self.adds_squares else apart_ND.abs().sum(-1)
             lengths_N = lengths_N.sqrt() if self.has_root else lengths_N
             return added_N - lengths_N, share * (lengths_N + added_N.abs())
         terms_ND = q_ND * c_ND
@@ -320,7 +320,7 @@ class ExactComparator:
         """
         (query_KD, row_P), (candidate_CD, column_P) = queries, candidates
         pairs = query_KD, row_P, candidate_CD, column_P
-        terms = SQUARES if self.is_distance else MAGNITUDES if self.adds_magnitudes else PRODUCTS
+        terms = SQUARES if self.adds_squares else MAGNITUDES if self.adds_magnitudes else PRODUCTS
         found = None if self.adds_bias else sums_in_float64(*pairs, terms)
         if found is None:
             return self.scores_in_float64(query_KD.index_select(0, row_P), candidate_CD.index_select(0, column_P))
@@ -349,7 +349,7 @@ class ExactComparator:
         size = c_PD.shape[1] - int(self.adds_bias)
         w_P1, b_P1, u_P1 = (rows_PD[:, size:] for rows_PD in (q_PD, c_PD, t_PD))
         q_PD, c_PD, t_PD = (rows_PD[:, :size] for rows_PD in (q_PD, c_PD, t_PD))
-        if self.is_distance:
+        if self.adds_squares:
             terms = [2 * q_PD * c_PD, -c_PD * c_PD, -2 * q_PD * t_PD, t_PD * t_PD]
         elif self.adds_magnitudes:  # a magnitude is the difference times its sign, which is exact
             above_PD, true_above_PD = np.sign(q_PD - c_PD), np.sign(q_PD - t_PD)

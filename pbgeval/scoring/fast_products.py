@@ -81,7 +81,7 @@ class FloatProduct:
         if self.in_bfloat16:  # the difference is exact: a number and its rounding are close
             lost_N = squared_lengths(vector_ND, rounded_ND.to(vector_ND.dtype)).sqrt() * SLACK
         columns = [rounded_ND]
-        if self.comparator.is_distance:
+        if self.comparator.adds_squares:
             parts = self._parts(-square_N)
             if of_queries:
                 columns, parts = [2 * rounded_ND], [torch.ones_like(rounded_ND[..., :1]) for _ in parts]
@@ -120,14 +120,14 @@ class FloatProduct:
         relative, flushed = product_error(num_columns, self.dtype)
         error_K = magnitude_K * relative + flushed * (1 + queries.norm_N.max() + candidates.norm_N.max())
         offset_K = torch.zeros_like(error_K)
-        if self.comparator.is_distance:  # a sum of squares in float64, with one rounding per column
+        if self.comparator.adds_squares:  # a sum of squares in float64, with one rounding per column
             offset_K = queries.square_N
             error_K = error_K + queries.square_N * (2.0**-40 + num_columns * 2.0**-52)
         if self.in_bfloat16:
             norm, lost = candidates.norm_N.amax(-1, keepdim=True), candidates.left_out_N.amax(-1, keepdim=True)
             lost_K = queries.left_out_N * norm + queries.norm_N * lost
             # The magnitudes of a square's parts add up to less than 1.02 times the square.
-            error_K = error_K * 1.02 + lost_K * (2 if self.comparator.is_distance else 1) * SLACK
+            error_K = error_K * 1.02 + lost_K * (2 if self.comparator.adds_squares else 1) * SLACK
         return offset_K, error_K
 
 
@@ -170,7 +170,7 @@ class GridProduct:
     def _errors(self, queries: Operand, candidates: Operand) -> Tensor:
         norm, left_out = candidates.norm_N.amax(-1, keepdim=True), candidates.left_out_N.amax(-1, keepdim=True)
         added_K = (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs() + queries.constant_N.abs()
-        if not self.comparator.is_distance:
+        if not self.comparator.adds_squares:
             error_K = queries.left_out_N * (norm + left_out) + queries.norm_N * left_out
             return (error_K + (queries.norm_N * norm + added_K) * 2.0**-40) * SLACK
         apart_K, both_K = queries.norm_N + norm, queries.left_out_N + left_out
@@ -242,7 +242,7 @@ def values_of_cells(
         sum_P = ABSOLUTE.paired(query_KD[row_P].double(), candidate_CD[column_P].double())
         sums = sum_P, zero_C, zero_C
     else:
-        found = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=comparator.is_distance)
+        found = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=comparator.adds_squares)
         if found is None:
             q_PD, c_PD = _on_grid(query_KD[row_P]), _on_grid(candidate_CD[column_P])
             found = (q_PD * c_PD).sum(-1), q_PD.square().sum(-1), c_PD.square().sum(-1)
@@ -260,7 +260,7 @@ def _values(
 ) -> Tensor:
     """Return the values of sums of products: the terms are squares and biases, and the constants of queries."""
     values = products
-    if comparator.is_distance:
+    if comparator.adds_squares:
         values = products.mul_(2).sub_(candidate_terms[0]).sub_(query_terms[0])
     if comparator.has_root:
         values = values.neg_().clamp_(min=SMALLEST_SQUARE).sqrt_().neg_()
@@ -311,7 +311,7 @@ def true_values_and_scores(
 
 def _pair_kind(comparator: ExactComparator, candidate_ND: Tensor) -> device_pairs.PairKind:
     """Return what the kernel of pairs asks for, to make values."""
-    return comparator.pair_kind(grid_bits(candidate_ND.shape[-1] - int(comparator.is_distance and comparator.bias)))
+    return comparator.pair_kind(grid_bits(candidate_ND.shape[-1] - int(comparator.adds_squares and comparator.bias)))
 
 
 def grid_bits(num_columns: int) -> int:
@@ -457,7 +457,7 @@ def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16:
     """Return a float product and its operands, or None if its scores might overflow or be too inexact."""
     comparator, dtype = queries.comparator, torch.bfloat16 if in_bfloat16 else torch.float32
     # A root's error is the root of its square's error, which is too wide in float32.
-    if comparator.has_root or (in_bfloat16 and comparator.is_distance and comparator.bias):
+    if comparator.has_root or (in_bfloat16 and comparator.adds_squares and comparator.bias):
         return None
     query_operand, candidate_operand = queries.operand(dtype), candidates.operand(dtype)
     magnitude_K = torch.maximum(_magnitudes(comparator, query_operand, candidate_operand), query_operand.norm_N)
@@ -499,7 +499,7 @@ def _magnitudes(comparator: ExactComparator, queries: Operand, candidates: Opera
     norm = candidates.norm_N.amax(-1, keepdim=True)
     if comparator.adds_magnitudes:
         return queries.norm_N + norm
-    if not comparator.is_distance:
+    if not comparator.adds_squares:
         return queries.norm_N * norm
     return (queries.norm_N * 2 + norm) * norm + (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs()
 

@@ -316,7 +316,7 @@ def test_values_in_lists_are_grid_products(width: int) -> None:
     for name in ("dot", "squared_l2"):
         comparator = exact.ExactComparator(name)
         value_P = np.empty(400)
-        values_of_pairs(rows, width, shifts, comparator.is_distance, np.empty(width), value_P)
+        values_of_pairs(rows, width, shifts, comparator.adds_squares, np.empty(width), value_P)
 
         with loops_used(False):
             expected_P = fast_products.values_of_pairs(comparator, query_PD, torch.from_numpy(rows[1]))

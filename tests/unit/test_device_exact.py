@@ -132,7 +132,7 @@ class Grids:
     def score(self, query: list[int], candidate: list[int]) -> int:
         """The score without the query's constant, times 2^2148."""
         pairs = [*zip(query, candidate, strict=True)]
-        if not self.comparator.is_distance:
+        if not self.comparator.adds_squares:
             return sum(x * y for x, y in pairs)
         added = 0
         if self.comparator.bias:

@@ -82,7 +82,7 @@ def test_values_have_the_bits_of_a_cpu(kernel_device, monkeypatch, make, name, b
 
 def score(comparator: ExactComparator, query_D: Tensor, candidate_D: Tensor) -> Fraction:
     pairs = [(Fraction(x), Fraction(y)) for x, y in zip(query_D.tolist(), candidate_D.tolist(), strict=False)]
-    if not comparator.is_distance:
+    if not comparator.adds_squares:
         return sum((x * y for x, y in pairs), Fraction(0))
     added = Fraction(0)
     if comparator.bias:

@@ -231,7 +231,7 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         offset_K, error_K = kind.bounds(queries, candidates)
         q_KL, c_CL = query_KL[:, :-1].double(), block_CL.double()
         exact_KC = -torch.cdist(q_KL, c_CL, compute_mode="donot_use_mm_for_euclid_dist").square()
-        if not comparator.is_distance:
+        if not comparator.adds_squares:
             exact_KC = q_KL @ c_CL.T
         off_KC = (scores_KC.double() - offset_K.unsqueeze(1) - exact_KC).abs()
         assert (off_KC <= error_K.unsqueeze(1) + exact_KC.abs() * 1e-12).all()

@@ -23,7 +23,7 @@ numbers = st.one_of(
 
 def exact_score(comparator: ExactComparator, query_L: list[float], candidate_L: list[float]) -> Fraction:
     pairs = [(Fraction(x), Fraction(y)) for x, y in zip(query_L[: len(candidate_L)], candidate_L, strict=True)]
-    if comparator.is_distance:
+    if comparator.adds_squares:
         return -sum(((x - y) ** 2 for x, y in pairs), Fraction())
     if comparator.adds_magnitudes:
         return -sum((abs(x - y) for x, y in pairs), Fraction())
