@@ -1,6 +1,6 @@
 """The scorer of some queries and a device -> the backend that counts them: the one place that decides.
 
-A further backend is a subclass of `TorchBackend` in a file of its own, and a line here.
+A further backend is a subclass of `TorchBackend` in a file of its own, and a line in each function here.
 """
 
 from __future__ import annotations

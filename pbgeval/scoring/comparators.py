@@ -10,7 +10,10 @@ PBG lacks what other systems' models need (decision 0015): l1 and complex_l1 are
 Distances are ranked by their squares: -sqrt(d2) is monotone in -d2, and rounding it would only add ties.
 `real_scores` gives the values that PBG's loss is defined on. Source: PBG.md section 2, torchbiggraph/model.py.
 
-What a new comparator takes: docs/architecture.md.
+A new comparator is a subclass of `Dot` and a line in `COMPARATORS`. Make it one of `L1` only if each column adds a term
+and nothing else is done: kernels then add them up (`Comparator.term`). Its scores are float32 until `scoring/exact.py`
+has bounds for it. Tests that read `COMPARATORS` try it, once `tests/reference.py` scores it. People read its name in
+config/schema.py and docs/metrics.md.
 """
 
 from __future__ import annotations
