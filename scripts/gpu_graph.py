@@ -40,8 +40,8 @@ from pbgeval.ranking.settings import (
     UnitOfEdges,
 )
 from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.deferred import Deferred, run_deferred
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.home import Home, come_home
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer, query_groups
 from pbgeval.stats.groups import sortable_int32
@@ -159,12 +159,12 @@ def _count_range(
     threads: BlockThreads,
     known: KnownAnswers,
     *,
-    home: Home,
+    deferred: Deferred,
 ) -> None:
-    """Count a range, and bring the best candidates home with its counts, as a sweep does."""
-    rank(state, table, first_id, threads, known, home=home)
+    """Count a range, and deliver the best candidates with its counts, as a sweep does."""
+    rank(state, table, first_id, threads, known, deferred=deferred)
     if state.result.top is not None:
-        state.result.top.bring(home)
+        state.result.top.defer(deferred)
 
 
 def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[str, Tensor]:
@@ -209,7 +209,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             known = KnownAnswers(key_P[here], number_P[here])
             table = vectors.table(TYPE, 0, graph.embeddings_ND[start:stop], start)
             threads = BlockThreads.of_device(device, 1)
-            come_home(device, partial(_count_range, state, table, start, threads, known))
+            run_deferred(device, partial(_count_range, state, table, start, threads, known))
         found |= {f"{side.label} {name}": value for name, value in _columns(state.counts()).items()}
         query, score, is_known = state.result.scores.joined()
         packed = np.stack([query, sortable_int32(torch.from_numpy(score)), is_known])

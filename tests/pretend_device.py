@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbgeval.ranking import draws
-from pbgeval.scoring import device_exact, device_lists, device_pairs, device_scores, home
+from pbgeval.scoring import deferred, device_exact, device_lists, device_pairs, device_scores
 from pbgeval.scoring.distances import ABSOLUTE, MODULUS
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import values_of_pairs
@@ -319,7 +319,7 @@ def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         monkeypatch.setattr(module, "_kernels", lambda found=started_by_name: SimpleNamespace(**found))
     monkeypatch.setattr(device_scores, "_current", lambda device: nullcontext())
     monkeypatch.setattr(device_exact, "_devices_without_screen", cache(set))
-    monkeypatch.setattr(home, "_doubted", cache(set))
+    monkeypatch.setattr(deferred, "_doubted", cache(set))
     return launches
 
 

@@ -1,4 +1,4 @@
-"""Blocks of scores on a GPU -> the k best candidates of each key, kept there until they come home.
+"""Blocks of scores on a GPU -> the k best candidates of each key, kept there until they are delivered.
 
 The same candidates as those of `TopCandidates` on a CPU: of equal scores, the lower entity id comes first. Nothing is
 answered to the host for a block, so it never waits.
@@ -63,7 +63,7 @@ class BestOnDevice:
 
 
 def listed(lists_3Kk: Tensor) -> list[np.ndarray]:
-    """Return (key, score, entity id, is known) of all candidates in lists that have come home."""
+    """Return (key, score, entity id, is known) of all candidates in lists that were delivered."""
     bits_Kk, number_Kk, known_Kk = lists_3Kk.numpy()
     at = np.nonzero(number_Kk)
     return [at[0], bits_Kk.view(np.float64)[at], number_Kk[at] - 1, known_Kk[at] != 0]

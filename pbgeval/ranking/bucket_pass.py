@@ -29,7 +29,7 @@ from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.ranking.torch_backend import LOSS_CANDIDATES_PER_BLOCK
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
-from pbgeval.scoring.home import Home, come_home
+from pbgeval.scoring.deferred import Deferred, run_deferred
 from pbgeval.scoring.scorer import QueryGroup
 from pbgeval.storage.rows import MemoryRows
 
@@ -51,14 +51,14 @@ def bucket_pass(
         DataError: an id out of range, a zero vector under cos, or a score that is not a number.
     """
     device = next(iter(unit.tables.values())).device
-    tallies = come_home(device, partial(_tallied, unit, settings, relations))
+    tallies = run_deferred(device, partial(_tallied, unit, settings, relations))
     return {side: tally.finish(filtered=bool(unit.competition.filters)) for side, tally in tallies.items()}
 
 
 def _tallied(
-    unit: UnitOfEdges, settings: PassSettings, relations: RelationCandidates | None, home: Home
+    unit: UnitOfEdges, settings: PassSettings, relations: RelationCandidates | None, deferred: Deferred
 ) -> dict[Side, SideTally]:
-    """Rank the edges; what is found is in the tallies once it has come home."""
+    """Rank the edges; what is found is in the tallies once it is delivered."""
     edges, origin, competition = unit.edges, unit.origin, unit.competition
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E, competition.pool_share) for side in settings.sides}
@@ -87,13 +87,13 @@ def _tallied(
             if index in chosen:
                 chunks = torch.split(rows_E, settings.lists.chunk_size)
                 rows_E = torch.cat([rows_E[:0], *(chunks[at] for at in chosen[index].tolist())])
-            count_against_partition(group, rows_E, settings, auc_words, tallies, home)
+            count_against_partition(group, rows_E, settings, auc_words, tallies, deferred)
             if relations is not None:
                 _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
     for index, block in chunk_blocks(
         to_sample, settings.lists, edges.start, None if competition.chunks is None else chosen
     ):
-        count_sampled(groups[index], block, settings, auc_words, tallies, home)
+        count_sampled(groups[index], block, settings, auc_words, tallies, deferred)
     return tallies
 
 
@@ -108,7 +108,7 @@ def count_against_partition(
     settings: PassSettings,
     auc_words: WordsOn,
     tallies: dict[Side, SideTally],
-    home: Home,
+    deferred: Deferred,
 ) -> None:
     """Rank the edges of a group against all entities of each side's partition that may compete."""
     for hidden in settings.ends:
@@ -129,13 +129,15 @@ def count_against_partition(
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             of_part = (answers.between(start, stop) for answers in filters)
-            rank(state, table.between(start, stop), start, threads, *of_part, home=home)
+            rank(state, table.between(start, stop), start, threads, *of_part, deferred=deferred)
         num_outside = rows_E.numel() - state.queries.num_queries
         folded: list[Tensor] = []  # two of each block
         if state.loss is not None:
             for block in state.queries.blocks:
                 folded += state.losses[block.first].folded
-        home.bring(partial(_tally, group, state, settings, tallies[hidden], num_outside), state.true_values(), *folded)
+        deferred.add(
+            partial(_tally, group, state, settings, tallies[hidden], num_outside), state.true_values(), *folded
+        )
 
 
 def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandidates, tally: SideTally) -> None:
@@ -222,7 +224,7 @@ def _tally(
     true_Q: Tensor,
     *folded: Tensor,
 ) -> None:
-    """Hand over what was found, in the order of the edges; true scores and folded losses have come home."""
+    """Hand over what was found, in the order of the edges; true scores and folded losses are on the host."""
     queries, counts = state.queries, state.counts()
     order = torch.from_numpy(np.argsort(queries.edge_Q))
     rows_Q = torch.from_numpy(queries.edge_Q)

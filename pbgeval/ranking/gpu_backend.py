@@ -15,7 +15,7 @@ from pbgeval.ranking.exact import signs_of
 from pbgeval.ranking.groups import magnitude
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring import device_exact, device_lists, device_scores
-from pbgeval.scoring.home import holds
+from pbgeval.scoring.deferred import holds
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.transfers import sent, sent_together

@@ -24,8 +24,8 @@ from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, UnitOfEd
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError
+from pbgeval.scoring.deferred import holds
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.home import holds
 from pbgeval.scoring.scorer import EdgeScorer, dtype_of_candidates
 from pbgeval.storage.edges import EdgeBlock, FeatureLists
 
@@ -330,7 +330,7 @@ def _no_overflow_with(num_columns: int) -> Callable[..., bool]:
 
 
 def no_overflow(queries: Ends, candidates: Ends, num_columns: int) -> bool:
-    """Tell whether no inner product of rows with such ends overflows, or take it for granted (`home`)."""
+    """Tell whether no inner product of rows with such ends overflows, or assume it (`deferred`)."""
     return holds(_no_overflow_with(num_columns), *queries, *candidates)
 
 

@@ -31,8 +31,8 @@ from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring import device_scores
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
+from pbgeval.scoring.deferred import Deferred
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.home import Home
 from pbgeval.scoring.true_scores import VALUE, ExactTrue, TrueScores, fields_of_true
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.rows import Rows
@@ -205,7 +205,7 @@ class TopCandidates:
     # (keys, entity ids) -> which are evaluated answers; other known answers are left out. None: none are.
     is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     _on_device: BestOnDevice | None = None  # what blocks on a GPU have added since the lists were last packed
-    _came_home: Tensor | None = None  # the same, on the host
+    _delivered: Tensor | None = None  # the same, on the host
 
     @classmethod
     def zero(
@@ -260,20 +260,20 @@ class TopCandidates:
         tables = self.score_Kk.copy(), self.entity_id_Kk.copy(), self.known_Kk.copy()
         return TopCandidates(*tables, self.is_answer, self._on_device and self._on_device.copy())
 
-    def bring(self, home: Home) -> None:
-        """Bring home what is on a GPU, with what is found there."""
+    def defer(self, deferred: Deferred) -> None:
+        """Deliver what is on a GPU with other results of it."""
         if self._on_device is not None:
-            home.bring(self._keep, self._on_device.lists_3Kk)
+            deferred.add(self._keep, self._on_device.lists_3Kk)
 
     def _keep(self, lists_3Kk: Tensor) -> None:
-        self._came_home = lists_3Kk
+        self._delivered = lists_3Kk
 
     def pack(self) -> list[np.ndarray]:
         """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
         if self._on_device is not None:
-            assert self._came_home is not None, "they are brought home with the counts of a range"
-            self.merge(*listed(self._came_home))
-            self._on_device, self._came_home = None, None
+            assert self._delivered is not None, "they are delivered with the counts of a range"
+            self.merge(*listed(self._delivered))
+            self._on_device, self._delivered = None, None
         key, place = np.nonzero(self.entity_id_Kk >= 0)
         columns = [
             key,
@@ -358,7 +358,7 @@ class QueryGroupState:
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # For a model that scores all entities of a query at once: which true scores are made, at first use by a block.
     _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
-    _true_value_Q: Tensor | None = field(default=None, init=False)  # what has come home of `true_values`
+    _true_value_Q: Tensor | None = field(default=None, init=False)  # what was delivered of `true_values`
 
     def __attrs_post_init__(self) -> None:
         num_rows = 6 if self.in_time_Q is None else 9
@@ -430,10 +430,10 @@ class QueryGroupState:
             self._read_true_scores(block)
         return self.true_scores[VALUE].read(0, self.queries.num_queries).float()
 
-    def bring_true_values(self, home: Home) -> None:
-        """Bring them home with other results of a GPU that has made and keeps all of them."""
+    def defer_true_values(self, deferred: Deferred) -> None:
+        """Deliver them with other results of a GPU that has made and keeps all of them."""
         if self._is_read_Q is None and self.true_scores[VALUE].is_on_gpu:
-            home.bring(self._keep_true_values, self.true_values())
+            deferred.add(self._keep_true_values, self.true_values())
 
     def _keep_true_values(self, true_Q: Tensor) -> None:
         self._true_value_Q = true_Q

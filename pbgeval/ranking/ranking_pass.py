@@ -35,8 +35,8 @@ from pbgeval.ranking.range_work import TASKS_PER_THREAD, RangeWork, are_known
 from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
+from pbgeval.scoring.deferred import Deferred
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.home import Home
 from pbgeval.scoring.scorer import dtype_of_candidates
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.transfers import sent
@@ -56,7 +56,7 @@ def rank(
     known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
     *,
-    home: Home,
+    deferred: Deferred,
     shared: Shared | None = None,
 ) -> None:
     """Count a query group's queries against a range of candidates; call it once for each range.
@@ -70,7 +70,7 @@ def rank(
         threads: share the blocks among them.
         known: the known answers in this range; None if nothing is filtered.
         in_time: what the time-aware filter removes in this range; None without such a filter.
-        home: brings counts and requested scores home.
+        deferred: delivers counts and requested scores.
         shared: the candidates that were prepared last in this range, for a query group that would prepare the same.
 
     Raises:
@@ -81,15 +81,15 @@ def rank(
     shared = {} if shared is None else shared
     is_whole = state.loss is not None or isinstance(state.comparator, ScorerComparator)
     if table.device.type == "cpu" or is_whole or table.num_rows <= MIN_ROWS_TO_HALVE:
-        _rank_range(state, table, first_id, threads, home, shared, known, in_time)
+        _rank_range(state, table, first_id, threads, deferred, shared, known, in_time)
         return
-    before = state.result.copy() if state.backend.keeps_scores else state.result  # counts wait to come home
-    num_waiting = home.num_waiting
+    before = state.result.copy() if state.backend.keeps_scores else state.result  # counts wait to be delivered
+    num_waiting = deferred.num_waiting
     try:
-        _rank_range(state, table, first_id, threads, home, shared, known, in_time)
+        _rank_range(state, table, first_id, threads, deferred, shared, known, in_time)
     except torch.cuda.OutOfMemoryError:
         state.result = before
-        home.forget(num_waiting)
+        deferred.forget(num_waiting)
         shared.clear()
     else:
         return
@@ -98,7 +98,7 @@ def rank(
     for start, stop in ((0, middle), (middle, table.num_rows)):
         first, last = first_id + start, first_id + stop
         of_part = (None if answers is None else answers.between(first, last) for answers in (known, in_time))
-        rank(state, table.between(start, stop), first, threads, *of_part, home=home, shared=shared)
+        rank(state, table.between(start, stop), first, threads, *of_part, deferred=deferred, shared=shared)
 
 
 def _rank_range(
@@ -106,7 +106,7 @@ def _rank_range(
     table: EntityTable,
     first_id: int,
     threads: BlockThreads,
-    home: Home,
+    deferred: Deferred,
     shared: Shared,
     known: KnownAnswers | None,
     in_time: KnownAnswers | None,
@@ -137,8 +137,8 @@ def _rank_range(
         entity_ids_C = first_id + rows
         work = RangeWork.cut(state, queries, entity_ids_C, candidates, width, cells, known=known, in_time=in_time)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
-        for (block, _), counts in zip(tasks, threads.map(partial(_count, work, home), tasks), strict=True):
-            home.bring(partial(state.add, block), counts.rows())
+        for (block, _), counts in zip(tasks, threads.map(partial(_count, work, deferred), tasks), strict=True):
+            deferred.add(partial(state.add, block), counts.rows())
 
 
 def _candidates(
@@ -184,7 +184,7 @@ def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, enti
 # A block of queries and some runs of candidates -> counts, and the scores that are requested.
 
 
-def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> QueryCounts:
+def _count(work: RangeWork, deferred: Deferred, task: tuple[QueryBlock, range]) -> QueryCounts:
     """Count a block against runs of candidates, and pass on the scores that are requested."""
     block, runs = task
     state = work.state
@@ -202,14 +202,14 @@ def _count(work: RangeWork, home: Home, task: tuple[QueryBlock, range]) -> Query
             raise state.nan_score(first_query, int(work.entity_ids(run)[error.column])) from error
         found.append(counted.counts)
         if query.size:
-            home.bring(partial(state.add_scores, query, is_known_P), counted.read_P)
+            deferred.add(partial(state.add_scores, query, is_known_P), counted.read_P)
         if counted.scores_KC is not None:
-            _hand_over(work, home, (block, run), request, counted.scores_KC, counted.true_Q)
+            _hand_over(work, deferred, (block, run), request, counted.scores_KC, counted.true_Q)
     return reduce(add, found)
 
 
 def _hand_over(
-    work: RangeWork, home: Home, task: tuple[QueryBlock, int], counted: Block, scores_KC: Tensor, true_Q: Tensor
+    work: RangeWork, deferred: Deferred, task: tuple[QueryBlock, int], counted: Block, scores_KC: Tensor, true_Q: Tensor
 ) -> None:
     """Pass the scores of a block and a run of candidates to the loss, the pool and the top candidates, as requested."""
     block, run = task
@@ -227,7 +227,7 @@ def _hand_over(
         if isinstance(state.pool, PooledScores):  # its scores are too many to wait on a GPU
             add_all(scores_KC.cpu())
         else:
-            home.bring(add_all, scores_KC)
+            deferred.add(add_all, scores_KC)
     skipped = int(block.continues_key)  # the block in which a key begins passes it on, once
     if state.result.top is not None and skipped < scores_KC.shape[0]:
         row_P, column_P = (index.numpy() for index in known or NO_CELLS)

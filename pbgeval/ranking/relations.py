@@ -33,7 +33,7 @@ from pbgeval.scoring import device_lists, device_scores
 from pbgeval.scoring.block_scorer import ScorerRelation
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError, check_finite
-from pbgeval.scoring.home import holds
+from pbgeval.scoring.deferred import holds
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import EdgeScorer, RelationScorer
 from pbgeval.stats.ranks import QueryCounts

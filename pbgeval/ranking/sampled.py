@@ -36,8 +36,8 @@ from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.scoring import device_lists, device_scores
 from pbgeval.scoring.block_sizes import sizes_on
+from pbgeval.scoring.deferred import Deferred
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.home import Home
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.ranks import MIN_REPEATED, QueryCounts, RankCounts
@@ -620,7 +620,7 @@ def count_sampled(
     settings: PassSettings,
     auc_words: WordsOn,
     tallies: dict[Side, SideTally],
-    home: Home,
+    deferred: Deferred,
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
     device = group.tables[Side.LHS].device
@@ -632,7 +632,7 @@ def count_sampled(
     found = count_by_loop(group, block, true, lists, settings)
     if found is not None:
         for hidden, scored in found.items():
-            _tally(scored, tallies[hidden], home)
+            _tally(scored, tallies[hidden], deferred)
         return
     backend = backend_of(group, settings)
     step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
@@ -649,7 +649,7 @@ def count_sampled(
             )
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
             candidate_BCD = group.candidates(hidden, rows[hidden], part.ids_BC)
-            _tally(score_chunks(part, query_BQD, candidate_BCD, settings, backend), tallies[hidden], home)
+            _tally(score_chunks(part, query_BQD, candidate_BCD, settings, backend), tallies[hidden], deferred)
 
 
 def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int) -> int:
@@ -664,8 +664,8 @@ def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
     return group.rows(side, ids_BK.flatten()).view(*ids_BK.shape, -1)
 
 
-def _tally(scored: Scored, tally: SideTally, home: Home) -> None:
-    """Add the results of the queries whose true entity may compete to the tally, once they are home."""
+def _tally(scored: Scored, tally: SideTally, deferred: Deferred) -> None:
+    """Add the results of the queries whose true entity may compete to the tally, once they are on the host."""
     part, counts = scored.part, scored.counts
     rows_Q = part.rows_BQ.flatten()
     filtered = bool(part.group.competition.filters)
@@ -705,7 +705,7 @@ def _tally(scored: Scored, tally: SideTally, home: Home) -> None:
         rows = rows_Q[query_P] if tally.has_clusters and query_P is not None else None
         tally.add_scores(score_P, rows, known_P if filtered else None)
 
-    home.bring(
+    deferred.add(
         add,
         None if come_alone else counts.rows(filtered=filtered),
         scored.true_Q,

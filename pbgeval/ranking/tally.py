@@ -122,7 +122,7 @@ class LossFold:
         return self._state_Q, self._true_Q
 
     def take(self, state_Q: Tensor, true_Q: Tensor) -> None:
-        """Go on with what has come home from a GPU."""
+        """Go on with what a GPU has delivered."""
         self._state_Q, self._true_Q = state_Q, true_Q
 
     def finish(self, list_length_Q: Tensor, weight_Q: Tensor) -> Tensor:

@@ -26,9 +26,9 @@ import torch
 from attrs import Factory, define, field, frozen
 from torch import Tensor
 
+from pbgeval.scoring.deferred import holds
 from pbgeval.scoring.device_scores import Term
 from pbgeval.scoring.distances import ABSOLUTE, MODULUS, ColumnDistance
-from pbgeval.scoring.home import holds
 from pbgeval.scoring.product import paired_product, product
 
 SMALLEST_SQUARE = 1e-30  # PBG's floor under the square root

@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.scoring.deferred import holds
 from pbgeval.scoring.device_lists import Marks
 from pbgeval.scoring.device_pairs import Described
 from pbgeval.scoring.device_scores import launch
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.home import holds
 from pbgeval.scoring.true_scores import described
 
 ALIGNMENT = 16

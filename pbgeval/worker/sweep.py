@@ -56,7 +56,7 @@ from pbgeval.ranking.query_group_state import (
 )
 from pbgeval.ranking.ranking_pass import Shared, rank, rank_given
 from pbgeval.ranking.settings import CandidateSets
-from pbgeval.scoring.home import Home, come_home
+from pbgeval.scoring.deferred import Deferred, run_deferred
 from pbgeval.scoring.scorer import query_groups
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
 from pbgeval.worker.context import WorkerContext
@@ -288,12 +288,12 @@ def _prepare(context: WorkerContext, states: list[QueryGroupState]) -> None:
     """Prepare a part of the queries, as each worker does."""
     with context.collectively():
 
-        def prepare(home: Home) -> None:
+        def prepare(deferred: Deferred) -> None:
             for one in states:
                 one.prepare(context.team.part(one.queries.num_keys))
-                one.bring_true_values(home)
+                one.defer_true_values(deferred)
 
-        come_home(context.device, prepare)
+        run_deferred(context.device, prepare)
 
 
 def _rank(
@@ -359,21 +359,21 @@ def _rank(
 
 
 def _count(device: torch.device, counting: Sequence[tuple[QueryGroupState, Callable[..., None]]]) -> None:
-    """Count query groups against a range; their results come home together."""
+    """Count query groups against a range; their results are delivered together."""
     copies = [one.result.copy() if device.type != "cpu" and one.backend.keeps_scores else None for one, _ in counting]
 
     def undo() -> None:
         for (one, _), copy in zip(counting, copies, strict=True):
-            one.result = copy or one.result  # counts wait to come home, scores do not
+            one.result = copy or one.result  # counts wait to be delivered, scores do not
 
-    def work(home: Home) -> None:
+    def work(deferred: Deferred) -> None:
         shared: Shared = {}
         for one, count in counting:
-            count(home=home, shared=shared)
+            count(deferred=deferred, shared=shared)
             if one.result.top is not None:
-                one.result.top.bring(home)
+                one.result.top.defer(deferred)
 
-    come_home(device, work, undo)
+    run_deferred(device, work, undo)
 
 
 @define(eq=False)

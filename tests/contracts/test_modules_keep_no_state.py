@@ -20,7 +20,7 @@ PER_PROCESS = {
     "jit.py": {"_announcer"},
     "scoring/device_exact.py": {"_devices_without_screen"},
     "scoring/device_scores.py": {"_devices_by_loop"},
-    "scoring/home.py": {"_doubted", "_working"},
+    "scoring/deferred.py": {"_doubted", "_working"},
     "scoring/product.py": {"_rules_of_process"},
 }
 

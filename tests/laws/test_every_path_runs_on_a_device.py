@@ -12,7 +12,7 @@ import torch
 from pbgeval.inputs import partitions as read_ahead
 from pbgeval.ranking import auc_sampling, gpu_backend
 from pbgeval.scoring.block_sizes import GPU_WORKSPACE_BYTES
-from pbgeval.scoring.home import Home
+from pbgeval.scoring.deferred import Deferred
 from pbgeval.worker import run
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, flags, metrics_of, run_command, run_of
@@ -149,7 +149,9 @@ def test_what_is_taken_for_granted_is_looked_at_in_the_end(
     expected = outcome("cpu")
     pretend(monkeypatch)
     times = []
-    monkeypatch.setattr(Home, "come", lambda self, come=Home.come: times.append(come(self)) or times[-1])
+    monkeypatch.setattr(
+        Deferred, "deliver", lambda self, deliver=Deferred.deliver: times.append(deliver(self)) or times[-1]
+    )
     with PretendDevice():
         found = outcome("device")
 

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from pbgeval.ranking.query_group_state import TopCandidates
 from pbgeval.scoring import device_scores
-from pbgeval.scoring.home import Home
+from pbgeval.scoring.deferred import Deferred
 from tests.examples import examples
 
 SCORES = [-np.inf, -1.0, -0.0, 0.0, 0.5, np.inf]
 NUM_KEYS, NUM_ENTITIES = 3, 14
 
 
-def bring_home(lists: TopCandidates, device: str) -> None:
-    home = Home(torch.device(device))
-    lists.bring(home)
-    home.come()
+def deliver(lists: TopCandidates, device: str) -> None:
+    deferred = Deferred(torch.device(device))
+    lists.defer(deferred)
+    deferred.deliver()
 
 
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -55,8 +55,8 @@ def test_a_device_keeps_the_candidates_that_a_cpu_keeps(kernel_device, k, seed, 
             with mock.patch.object(device_scores, "supports", return_value=True):
                 lists[1].add(first, block.to(kernel_device), entity_id_C[part], known)
         if seed % 2:
-            bring_home(lists[1], kernel_device)
+            deliver(lists[1], kernel_device)
             lists[1].pack()
-    bring_home(lists[1], kernel_device)
+    deliver(lists[1], kernel_device)
     on_host, on_device = (one.pack()[0] for one in lists)
     assert np.array_equal(on_host, on_device)

@@ -23,47 +23,47 @@ T = TypeVar("T")
 Fact = tuple[Callable[..., bool], tuple[Tensor, ...]]
 Result = tuple[Callable[..., None], tuple[Tensor | None, ...]]
 
-# Where results of this thread's work come together. Rows are checked deep inside operators, which know of no unit.
-_working: ContextVar[Home | None] = ContextVar("working", default=None)
+# Where results of this thread's work wait. Rows are checked deep inside operators, which know of no unit.
+_working: ContextVar[Deferred | None] = ContextVar("working", default=None)
 
 
 @functools.cache
 def _doubted() -> set[Callable[..., bool]]:
     """Return the facts that have been false, which are looked at, one set for each process.
 
-    Facts are taken for granted deep inside operators and backends, which are made anew for each unit.
+    Facts are assumed deep inside operators and backends, which are made anew for each unit.
     """
     return set()
 
 
 def holds(fact: Callable[..., bool], *numbers: Tensor) -> bool:
     """Tell whether something holds of some numbers, or take it for granted where work on a GPU looks at its end."""
-    home = _working.get()
-    if home is None or numbers[0].device.type == "cpu" or fact in _doubted():
+    deferred = _working.get()
+    if deferred is None or numbers[0].device.type == "cpu" or fact in _doubted():
         return fact(*(number.item() for number in numbers))
-    home.granted.append((fact, numbers))
+    deferred.assumed.append((fact, numbers))
     return True
 
 
-def tell(then: Callable[..., None], *numbers: Tensor) -> None:
+def hand_on(then: Callable[..., None], *numbers: Tensor) -> None:
     """Hand numbers on, on the host: at once, or with the other results of work on a GPU."""
-    home = _working.get()
-    if home is None:
+    deferred = _working.get()
+    if deferred is None:
         then(*(number.item() for number in numbers))
     else:
-        home.bring(lambda *values: then(*(value.item() for value in values)), *numbers)
+        deferred.add(lambda *values: then(*(value.item() for value in values)), *numbers)
 
 
 @define(eq=False)
-class Home:
-    """Where results of some work come together."""
+class Deferred:
+    """Results of some work that wait on a GPU, and facts that it assumes."""
 
     device: torch.device
-    granted: list[Fact] = field(factory=list, init=False)
+    assumed: list[Fact] = field(factory=list, init=False)
     _results: list[Result] = field(factory=list, init=False)
 
-    def bring(self, then: Callable[..., None], *values: Tensor | None) -> None:
-        """Hand values on, on the host, those that there are: at once on a CPU, else when all come home."""
+    def add(self, then: Callable[..., None], *values: Tensor | None) -> None:
+        """Hand values on, on the host, those that there are: at once on a CPU, else with all others."""
         if self.device.type == "cpu":
             then(*values)
         else:
@@ -77,11 +77,11 @@ class Home:
         """Forget the results from the one with a number on: they are found again."""
         del self._results[first:]
 
-    def come(self) -> bool:
-        """Bring all results home and hand them on; return whether all facts hold, without which none is."""
-        values = [value for _, of_one in (*self.granted, *self._results) for value in of_one if value is not None]
+    def deliver(self) -> bool:
+        """Copy all results to the host and hand them on, unless a fact does not hold; return whether all do."""
+        values = [value for _, of_one in (*self.assumed, *self._results) for value in of_one if value is not None]
         on_host = iter(on_the_host(values))
-        for fact, numbers in self.granted:
+        for fact, numbers in self.assumed:
             if not fact(*(next(on_host).item() for _ in numbers)):
                 _doubted().add(fact)
                 return False
@@ -90,25 +90,25 @@ class Home:
         return True
 
 
-def come_home(device: torch.device, work: Callable[..., T], undo: Callable[[], None] = lambda: None) -> T:
-    """Do work, and hand on what it brings home.
+def run_deferred(device: torch.device, work: Callable[..., T], undo: Callable[[], None] = lambda: None) -> T:
+    """Do work, and hand on its deferred results.
 
     Args:
         device: of the work.
-        work: is given `home`. It may be done twice.
+        work: is given `deferred`. It may be done twice.
         undo: takes back what else it has done, before the second time.
     """
     if device.type != "cpu":
-        home = Home(device)
-        before = _working.set(home)
+        deferred = Deferred(device)
+        before = _working.set(deferred)
         try:
-            found = work(home=home)
+            found = work(deferred=deferred)
         finally:
             _working.reset(before)
-        if home.come():
+        if deferred.deliver():
             return found
         undo()
-    home = Home(device)
-    found = work(home=home)
-    home.come()
+    deferred = Deferred(device)
+    found = work(deferred=deferred)
+    deferred.deliver()
     return found

@@ -1,4 +1,4 @@
-"""What a GPU finds comes home at the end of much work, unless something that is taken for granted is false."""
+"""What a GPU finds is delivered at the end of much work, unless something that is taken for granted is false."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import pytest
 import torch
 
 from pbgeval.ranking.groups import no_overflow
-from pbgeval.scoring import home
-from pbgeval.scoring.home import Home, come_home, holds, tell
+from pbgeval.scoring import deferred
+from pbgeval.scoring.deferred import Deferred, hand_on, holds, run_deferred
 from tests.pretend_device import DEVICE, PretendDevice
 
 
 def test_what_was_false_once_is_looked_at_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work is done again once; numbers that are told arrive once for each work that counts."""
-    monkeypatch.setattr(home, "_doubted", functools.cache(set))
+    monkeypatch.setattr(deferred, "_doubted", functools.cache(set))
     seen: list[bool] = []
     told: list[int] = []
 
     def is_one(number: int) -> bool:
         return number == 1
 
-    def work(home: Home) -> None:
+    def work(deferred: Deferred) -> None:
         number = torch.zeros(1, dtype=torch.int64, device=DEVICE)
         seen.append(holds(is_one, number))
-        tell(told.append, number + 7)
+        hand_on(told.append, number + 7)
 
     with PretendDevice():
-        come_home(DEVICE, work)
-        come_home(DEVICE, work)
+        run_deferred(DEVICE, work)
+        run_deferred(DEVICE, work)
 
     assert seen == [True, False, False]
     assert told == [7, 7]
@@ -37,15 +37,15 @@ def test_what_was_false_once_is_looked_at_from_then_on(monkeypatch: pytest.Monke
 
 def test_that_products_may_overflow_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later units with such rows are not ranked twice."""
-    monkeypatch.setattr(home, "_doubted", functools.cache(set))
+    monkeypatch.setattr(deferred, "_doubted", functools.cache(set))
     seen: list[bool] = []
 
-    def work(home: Home) -> None:
+    def work(deferred: Deferred) -> None:
         ends = torch.full((2,), 1e30, device=DEVICE).unbind()
         seen.append(no_overflow(ends, ends, 4))
 
     with PretendDevice():
-        come_home(DEVICE, work)
-        come_home(DEVICE, work)
+        run_deferred(DEVICE, work)
+        run_deferred(DEVICE, work)
 
     assert seen == [True, False, False]
