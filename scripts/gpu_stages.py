@@ -50,7 +50,6 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "pairs": (
         "pbgeval.ranking.ranking_pass:score_cells",
-        "pbgeval.ranking.ranking_pass:score_pairs",
         "pbgeval.ranking.exact:signs_of",
     ),
     "lists": (

@@ -50,14 +50,16 @@ def read_json(content: bytes, where: object) -> Any:  # noqa: ANN401 (what the t
     """Return what JSON of UTF-8 says, with or without a byte order mark.
 
     Raises:
-        ConfigError: It is no JSON; says where.
+        ConfigError: It is no JSON, or a name occurs twice; says where.
     """
     try:
         return json.loads(content.decode("utf-8-sig"), object_pairs_hook=once_each)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError included
+    except (UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{where}: not valid JSON: {one_line(error)}") from error
+    except ValueError as error:  # a name that occurs twice, or a number of thousands of digits
+        raise ConfigError(f"{where}: {one_line(error)}") from error
 
 
 def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *involved: str) -> Check:

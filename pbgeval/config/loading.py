@@ -108,9 +108,13 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
 
     try:
         model = open_model(Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
-        form = ModelForm.from_model(model, config.entity_path or config.dictionary_path)
     except EvalError as error:
         return unread, [Fault("model", fault) for fault in error.faults]
+    key = "entity_path" if config.entity_path else "dictionary_path"  # where names are
+    try:
+        form = ModelForm.from_model(model, getattr(config, key))
+    except EvalError as error:
+        return unread, [Fault(key if getattr(config, key) else "model", fault) for fault in error.faults]
     return with_form(config, form)
 
 

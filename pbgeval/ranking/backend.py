@@ -30,10 +30,10 @@ def backend_for(
         keeps_scores: whether the scores themselves are asked for.
         num_cells: the scores that will be counted, about: few of them do not pay for loading a compiled loop.
     """
-    of_gpu = device_scores.supports(device)
-    if device.type == "cpu" and not of_gpu:
+    has_kernels = device_scores.supports(device)
+    if device.type == "cpu" and not has_kernels:
         return CpuBackend.of_scorer(scorer, dtype, keeps_scores=keeps_scores, num_cells=num_cells)
-    backend = GpuBackend if of_gpu else TorchBackend
+    backend = GpuBackend if has_kernels else TorchBackend
     return backend(scorer.comparator, scorer.exact_comparator, device, dtype, keeps_scores)
 
 

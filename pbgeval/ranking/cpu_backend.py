@@ -13,7 +13,7 @@ from pbgeval.notation import Side
 from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, results_of, slow_exact_lists
+from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, loop_arguments, slow_exact_lists
 from pbgeval.ranking.cpu_loops import (
     COLUMNS_AT_A_TIME,
     count_block,
@@ -115,9 +115,9 @@ class CpuBackend(TorchBackend):
             return None
         cells = {side: cells_of(side) for side in lists.hidden}
         chunks = (
-            GatheredChunks(lists, results_of(lists, cells, np.float32))
+            GatheredChunks(lists, loop_arguments(lists, cells, np.float32))
             if self.exact_comparator is None
-            else ExactChunks(lists, results_of(lists, cells, np.float64), self.exact_comparator)
+            else ExactChunks(lists, loop_arguments(lists, cells, np.float64), self.exact_comparator)
         )
         threads = BlockThreads.of_device(self.device)
         if not all(threads.map(chunks.count, threads.split(lists.num_chunks))):
@@ -192,7 +192,8 @@ class CpuBackend(TorchBackend):
             block.known,
             between=between,
         )
-        if cells is not None:
-            with comparator.lock:
-                comparator.tally.update(in_float64=int(between.numbers[1]))
+        if cells is None:  # the block is counted again
+            return Counted(counts, true.value_Q, true.value_Q.new_empty(0), None, None)
+        with comparator.lock:
+            comparator.tally.update(in_float64=int(between.numbers[1]))
         return Counted(counts, true.value_Q, self.values(block), cells, None)

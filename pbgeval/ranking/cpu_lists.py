@@ -114,7 +114,7 @@ class GatheredChunks:
     """Chunks of edges that share lists, and the results of their queries."""
 
     lists: ChunkLists
-    results: Mapping[Side, Arrays]  # by hidden side: see `results_of`
+    results: Mapping[Side, Arrays]  # by hidden side: see `loop_arguments`
 
     def count(self, chunks: tuple[int, int]) -> bool:
         """Count the queries of chunks `first` to `stop`; other threads may count other chunks at the same time.
@@ -157,7 +157,7 @@ class ExactChunks:
     """Chunks whose queries are counted in exact arithmetic, except for the cells that stay open."""
 
     lists: ChunkLists
-    results: Mapping[Side, Arrays]  # by hidden side: see `results_of`
+    results: Mapping[Side, Arrays]  # by hidden side: see `loop_arguments`
     exact_comparator: ExactComparator
     _open: list[Mapping[Side, CellIndex]] = field(factory=list, init=False)  # one for each thread's chunks
     _num_decided: list[np.ndarray] = field(factory=list, init=False)  # in float64, by side, of each thread's chunks
@@ -220,7 +220,7 @@ class ExactChunks:
         return Counted(counts, torch.from_numpy(true_Q).float(), torch.from_numpy(read_P), (query_P, column_P), None)
 
 
-def results_of(lists: ChunkLists, cells: Mapping[Side, ListCells], dtype: type) -> dict[Side, Arrays]:
+def loop_arguments(lists: ChunkLists, cells: Mapping[Side, ListCells], dtype: type) -> dict[Side, Arrays]:
     """Return the cells of queries by hidden side as arguments of the loops, with room for scores and counts."""
     results: dict[Side, Arrays] = {}
     num_queries = lists.num_queries

@@ -162,7 +162,7 @@ class GpuBackend(TorchBackend):
         num_groups = block.num_groups if marks is None else marks.num_groups
         found = device_exact.count(queries.exact, candidates.exact, target, num_groups)
         if not holds(device_exact.are_listed, found.num_open[:1]):
-            return Counted(QueryCounts.of_rows(found.count_NQ), true.value_Q, self.values(block), None, None)
+            return Counted(QueryCounts.of_rows(found.count_NQ), true.value_Q, true.value_Q.new_empty(0), None, None)
         count_NQ, group = found.count_NQ, device_lists.ALL
         if found.open[0].numel():
             signs_P = signs_of(queries, candidates.rows_BCD, *found.open, found.num_open)

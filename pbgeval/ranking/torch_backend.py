@@ -214,17 +214,22 @@ class TorchBackend:
         key_P, column_P, key_Q, own_Q = (of.numpy() for of in (*block.in_time, block.own_Q))
         first_Q, stop_Q = (np.searchsorted(key_P, key_Q, side) for side in ("left", "right"))
         queries, total = block.queries, RankCounts.zero(block.queries.num_queries, self.device)
-        for query, at in positions_of_lists(first_Q, stop_Q - first_Q, self.sizes.pairs):
+        at_a_time = self.sizes.rows(self.sizes.pairs, queries.rows_KD.shape[1])
+        for query, at in positions_of_lists(first_Q, stop_Q - first_Q, at_a_time):
             others = column_P[at] != own_Q[query]
             cells = torch.from_numpy(query[others]), torch.from_numpy(column_P[at][others])
             query_n, column_n = moved(cells, self.device)
-            row_n, candidate_ND = queries.row_on_device_Q[query_n], block.candidates.rows_CD[column_n]
-            if scores_KC is None:
-                score_n = self.pairs(queries.rows_KD[row_n], candidate_ND)
+            if self.exact_comparator is not None:
+                signs_n = signs_of(queries, block.candidates.rows_BCD, query_n, column_n)
+                better_n, tied_n = signs_n > 0, signs_n == 0
             else:
-                score_n = scores_KC[row_n, column_n]
-            every_n = torch.arange(len(query_n), device=self.device)
-            better_n, tied_n = self.compare(queries, query_n, (candidate_ND, score_n), every_n)
+                row_n, candidate_ND = queries.row_on_device_Q[query_n], block.candidates.rows_CD[column_n]
+                if scores_KC is None:
+                    score_n = self.pairs(queries.rows_KD[row_n], candidate_ND)
+                else:
+                    score_n = scores_KC[row_n, column_n]
+                every_n = torch.arange(len(query_n), device=self.device)
+                better_n, tied_n = self.compare(queries, query_n, (candidate_ND, score_n), every_n)
             total = total + counting.count_compared(query_n, better_n, tied_n, queries.num_queries)
         return total
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
 from pbgeval.scoring import device_scores
+from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS
 
 JIT_MIN_TERMS = 1 << 22  # of the first block for which numba is imported
 CELLS_AT_A_TIME = 1 << 16  # sums that stay in cache; changes no number
@@ -103,6 +104,27 @@ def _modulus(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def
                     for at in range(stop - start):
                         real, imag = a - c_C[at], b - d_C[at]
                         sum_C[at] += np.sqrt(real * real + imag * imag)
+
+
+@CompiledLoop
+def _absolute_of_pairs(x_ND, row_P, y_ND, other_P, sums_P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    for pair in range(row_P.size):
+        x_D, y_D = x_ND[row_P[pair]], y_ND[other_P[pair]]
+        total = np.float64(0)
+        for at in range(y_D.size):
+            total += abs(np.float64(x_D[at]) - np.float64(y_D[at]))
+        sums_P[pair] = -total
+
+
+def absolute_of_pairs(queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor:
+    """Return what `ABSOLUTE` returns of pairs in float64, (P,): rows of float32, and the one of each pair."""
+    (x_ND, row_P), (y_ND, other_P) = queries, candidates
+    is_worth_it = _absolute_of_pairs.is_worth_compiling(row_P.numel() * y_ND.shape[1], JIT_MIN_NUMBERS)
+    if is_worth_it and x_ND.device.type == "cpu":
+        sums_P = np.empty(row_P.numel(), np.float64)
+        _absolute_of_pairs(*(of.numpy() for of in (x_ND, row_P, y_ND, other_P)), sums_P)
+        return torch.from_numpy(sums_P)
+    return ABSOLUTE.paired(x_ND[row_P].double(), y_ND[other_P].double())
 
 
 ABSOLUTE = ColumnDistance("absolute", lambda parts: parts[0].abs_(), 1, _absolute)

@@ -24,7 +24,7 @@ from torch import Tensor
 from pbgeval.jit import CompiledLoop, inner_loop
 from pbgeval.scoring import device_pairs
 from pbgeval.scoring.comparators import CLAMP, SMALLEST_SQUARE
-from pbgeval.scoring.distances import ABSOLUTE
+from pbgeval.scoring.distances import ABSOLUTE, absolute_of_pairs
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
 from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS
 
@@ -239,8 +239,7 @@ def values_of_cells(
     query_KD, weight_K, constant_K = _columns(comparator, query_KD, of_queries=True)
     candidate_CD, bias_C, zero_C = _columns(comparator, candidate_CD, of_queries=False)
     if comparator.adds_magnitudes:
-        sum_P = ABSOLUTE.paired(query_KD[row_P].double(), candidate_CD[column_P].double())
-        sums = sum_P, zero_C, zero_C
+        sums = absolute_of_pairs((query_KD, row_P), (candidate_CD, column_P)), zero_C, zero_C
     else:
         found = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=comparator.adds_squares)
         if found is None:

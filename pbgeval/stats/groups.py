@@ -168,15 +168,15 @@ class GroupStats:
         """Return the groups of a side over all edge paths, or of one."""
         return [
             key
-            for (path, its), keys in self._keys.items()
-            if its is side and path_index in (None, path)
+            for (path, of_side), keys in self._keys.items()
+            if of_side is side and path_index in (None, path)
             for key in keys
         ]
 
     def side_histograms(self, side: Side, path_index: int | None = None) -> RankHistograms:
         """Return the histograms of a side over all edge paths, or of one."""
         return RankHistograms.sum(
-            [of for (path, its), of in self.histograms.items() if its is side and path_index in (None, path)]
+            [of for (path, of_side), of in self.histograms.items() if of_side is side and path_index in (None, path)]
         )
 
     def pack_sparse(self) -> np.ndarray:

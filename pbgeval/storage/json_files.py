@@ -78,7 +78,7 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the name {show(name)} twice")
+            raise ValueError(f"the name {show(name)} occurs twice")
         found[name] = value
     return found
 

@@ -319,7 +319,7 @@ def test_json_that_can_be_read() -> None:
     assert json.dumps(parse_json(deepest)) == deepest
     with pytest.raises(ValueError, match="within each other"):
         parse_json(f"[{deepest}]")
-    with pytest.raises(ValueError, match="the name 'a' twice"):
+    with pytest.raises(ValueError, match="the name 'a' occurs twice"):
         parse_json('{"a": 1, "a": 1}')
 
 

@@ -412,3 +412,14 @@ def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyC
 
     keys = "dictionary_path and edge_columns"
     assert f"warning: eval.py: {keys} have no effect where no path of edges names a file of text or Parquet" in done.err
+
+
+def test_a_model_in_memory_needs_names(dynamic: TinyCase) -> None:
+    from pbgeval import EvalConfig
+    from pbgeval.models.functions import edge_scorer
+
+    scorer = edge_scorer(lambda lhs, rel, rhs: lhs + rel + rhs, num_entities=17, num_relations=5)
+    config = EvalConfig(edge_paths=[str(dynamic.root / "edges.tsv")])
+
+    with pytest.raises(EvalError, match=r"^dictionary_path: edges by name need the names of ids; set it to "):
+        evaluate(config, model=scorer)

@@ -244,6 +244,8 @@ def test_the_metric_of_the_target_error_is_a_key_of_the_report(changes: dict[str
         ("1500000000", 1_500_000_000),
         ("800MB", 800_000_000),
         ("1.5GB", 1_500_000_000),
+        ("1.5 gb", 1_500_000_000),
+        ("1.9B", 1),
         (" 2GiB ", 2 * 2**30),
         ("0.5kib", 512),
         ("3TB", 3 * 10**12),

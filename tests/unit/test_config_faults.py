@@ -293,7 +293,7 @@ GROUPS = {
     "a name for a list": ('{"a": "likes"}', ": group 'a': expected a list of names of relations, got 'likes' (str)"),
     "an empty group": ('{"a": []}', ": group 'a': needs at least one relation"),
     "a number": ('{"a": ["likes", 1]}', ": group 'a': element 1: expected the name of a relation, got 1 (int)"),
-    "a group twice": ('{"a": ["x"], "a": ["y"]}', ": not valid JSON: the name 'a' twice"),
+    "a group twice": ('{"a": ["x"], "a": ["y"]}', ": the name 'a' occurs twice"),
 }
 
 

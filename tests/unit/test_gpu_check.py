@@ -111,3 +111,36 @@ def test_each_function_of_a_stage_is_there(scripts: None) -> None:
     import gpu_stages
 
     assert gpu_stages.missing() == []
+
+
+def test_a_kernel_belongs_to_the_innermost_stage_that_launched_it(scripts: None) -> None:
+    import gpu_stages
+
+    def stage(name: str, start: float, stop: float) -> dict[str, Any]:
+        return {"cat": "user_annotation", "name": f"stage: {name}", "ts": start, "dur": stop - start}
+
+    def launch(number: int, at: float, start: float, stop: float, category: str = "kernel") -> list[dict[str, Any]]:
+        of = {"correlation": number}
+        return [
+            {"cat": "cuda_driver", "ts": at, "dur": 1, "args": of, "name": "cuLaunchKernel"},
+            {"cat": category, "ts": start, "dur": stop - start, "args": of, "name": "count_tiles"},
+        ]
+
+    events = [
+        stage("count", 0, 100),
+        stage("pairs", 20, 40),
+        {"cat": "user_annotation", "name": "something else", "ts": 0, "dur": 50},
+        {"ph": "M", "name": "process_name"},
+        *launch(1, 10, 50, 70),  # runs after `pairs` has begun, but `count` launched it
+        *launch(2, 30, 60, 90),  # within `pairs`; overlaps the first for 10
+        *launch(3, 60, 150, 160, "gpu_memcpy"),
+        *launch(4, 200, 300, 310),  # no stage is open
+    ]
+
+    found = gpu_stages._by_stage(events)
+
+    assert found["launches"] == 4
+    assert found["launches_by_kind"] == {"kernel": 3, "gpu_memcpy": 1}
+    assert found["launches_by_stage"] == {"count": 2, "pairs": 1, "other": 1}
+    assert found["device_seconds_by_stage"] == pytest.approx({"count": 30e-6, "pairs": 30e-6, "other": 10e-6})
+    assert gpu_stages._busy_seconds(events) == pytest.approx(60e-6)

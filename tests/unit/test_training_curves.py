@@ -32,7 +32,14 @@ from pbgeval.monitor.records import (
 from pbgeval.notation import Bucket
 from pbgeval.report.page import Source, page_of
 from pbgeval.report.tables import to_text
-from pbgeval.report.training import describe_lists, passes_of, training_table, training_tiles, verdicts_of
+from pbgeval.report.training import (
+    describe_lists,
+    passes_of,
+    training_charts,
+    training_table,
+    training_tiles,
+    verdicts_of,
+)
 
 FIRST, SECOND = PassKey(0), PassKey(1)
 
@@ -744,3 +751,10 @@ def test_the_table_of_the_terminal_keeps_words_and_figures_at_80_columns(error: 
 def test_records_without_the_metric_are_refused(history: History, found: str) -> None:
     with pytest.raises(DataError, match=f"'auc', {found}"):
         curves_of(history, {}, "auc")
+
+
+def test_the_note_on_bucket_overfitting_needs_several_buckets() -> None:
+    notes = [training_charts(curves_with(np.full((3, number), 0.2), [0.3] * 3, 0.1))[2].note for number in (1, 2)]
+
+    assert notes[0] == ""
+    assert "training overfits to buckets" in notes[1]
