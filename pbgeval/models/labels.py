@@ -125,6 +125,9 @@ def check_distinct(path: Path) -> None:
         line_of[label] = number
 
 
+_MAX_BEYOND = 1_000_000  # labels too many that are counted; a small file may have very many
+
+
 def _by_id(path: Path, num_labels: int | None, *, are_distinct: bool) -> list[str]:
     labels: dict[int, str] = {}
     met: set[str] = set()
@@ -133,6 +136,8 @@ def _by_id(path: Path, num_labels: int | None, *, are_distinct: bool) -> list[st
         if num_labels is not None and index >= num_labels:
             num_beyond += 1
             beyond = index if beyond is None else beyond
+            if num_beyond > _MAX_BEYOND:
+                break
             continue
         if index in labels:
             raise StorageError(
@@ -147,7 +152,8 @@ def _by_id(path: Path, num_labels: int | None, *, are_distinct: bool) -> list[st
     expected = len(labels) if num_labels is None else num_labels
     missing = next((index for index in range(expected) if index not in labels), None)
     beyond = next((index for index in labels if index >= expected), beyond)
-    counted = f"{plural(len(labels) + num_beyond, 'label')} for {plural(expected, 'id')}"
+    counted = "more than " if num_beyond > _MAX_BEYOND else ""
+    counted += f"{plural(len(labels) + num_beyond, 'label')} for {plural(expected, 'id')}"
     counted += "" if missing is None else f", and none for id {missing}"
     if beyond is not None:
         raise StorageError(

@@ -63,6 +63,8 @@ def output_faults(path: Path, purpose: str = "write this file", advice: str = ""
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             advice = "; make room or choose another output"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            advice = advice or "; choose another output"
         raise OutputError(f"{path}: cannot {purpose}: {error.strerror or error}{advice}") from error
 
 
