@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from pbgeval.config.schema import EvalConfig
 from pbgeval.errors import ConfigError
-from pbgeval.storage.json_files import once_each
+from pbgeval.storage.json_files import RepeatedNameError, once_each
 from pbgeval.storage.text import one_line, read_bytes, show
 
 # A place in a config: names of keys, indices of lists, names of entity types.
@@ -56,10 +56,10 @@ def read_json(content: bytes, where: object) -> Any:  # noqa: ANN401 (what the t
         return json.loads(content.decode("utf-8-sig"), object_pairs_hook=once_each)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{where}: not valid JSON: {one_line(error)}") from error
-    except ValueError as error:  # a name that occurs twice, or a number of thousands of digits
+    except RepeatedNameError as error:
         raise ConfigError(f"{where}: {one_line(error)}") from error
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError included
+        raise ConfigError(f"{where}: not valid JSON: {one_line(error)}") from error
 
 
 def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *involved: str) -> Check:

@@ -69,16 +69,20 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
     return found
 
 
+class RepeatedNameError(ValueError):
+    """A name stands twice in a JSON object, so that readers may differ in what it means."""
+
+
 def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the values of a JSON object by their names.
 
     Raises:
-        ValueError: a name stands twice, so that readers may differ in what it means.
+        RepeatedNameError: a name stands twice.
     """
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the name {show(name)} occurs twice")
+            raise RepeatedNameError(f"the name {show(name)} occurs twice")
         found[name] = value
     return found
 
