@@ -18,7 +18,7 @@ from attrs import evolve, frozen
 from pbgeval.jit import CompiledLoop
 from pbgeval.ranking import cpu_backend, cpu_counting, cpu_loops
 from pbgeval.ranking import known_answers as semi_join
-from pbgeval.scoring import block_sizes, device_scores, exact, fast_products, fixed_order
+from pbgeval.scoring import block_sizes, device_scores, distances, exact, fast_products, fixed_order
 from pbgeval.scoring.comparators import COMPARATORS, L1
 from pbgeval.scoring.scorer import QueryGroup, query_groups
 from pbgeval.scoring.self_check import check_kernels
@@ -145,7 +145,7 @@ PATHS: Mapping[str, FastPath] = {
     "blocks": by_loops(cpu_loops.count_block, cpu_loops.multiply),
     "lists": by_loops(cpu_loops.count_gathered),
     "exact_lists": by_loops(cpu_loops.count_gathered_exactly),
-    "distances": by_loops(*(of.loop for of in COLUMN_DISTANCES)),
+    "distances": by_loops(*(of.loop for of in COLUMN_DISTANCES), distances._absolute_of_pairs),
     "pairs": by_loops(exact._sums),
     "values": by_loops(fast_products._grid_sums, fast_products._grid_rows, fixed_order._directions),
     "semi_join": by_loops(semi_join._passes),
