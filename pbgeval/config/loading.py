@@ -110,11 +110,11 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
         model = open_model(Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
     except EvalError as error:
         return unread, [Fault("model", fault) for fault in error.faults]
-    key = "entity_path" if config.entity_path else "dictionary_path"  # where names are
+    key = next((name for name in ("entity_path", "dictionary_path") if getattr(config, name)), "model")
     try:
-        form = ModelForm.from_model(model, getattr(config, key))
+        form = ModelForm.from_model(model, config.entity_path or config.dictionary_path)
     except EvalError as error:
-        return unread, [Fault(key if getattr(config, key) else "model", fault) for fault in error.faults]
+        return unread, [Fault(key, fault) for fault in error.faults]
     return with_form(config, form)
 
 

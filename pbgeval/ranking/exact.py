@@ -17,7 +17,7 @@ from pbgeval.ranking.block import Block, QueryRows
 from pbgeval.ranking.counting import CellIndex, are_among, count_compared
 from pbgeval.scoring import device_lists, device_pairs
 from pbgeval.scoring.block_sizes import sizes_on
-from pbgeval.scoring.deferred import hand_on, holds
+from pbgeval.scoring.deferred import holds, pass_on
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import rows_of_cells
 from pbgeval.scoring.true_scores import ExactTrue
@@ -108,9 +108,9 @@ def _signs_by_kernel(
         open_P = (signs_P[: None if number is None else int(number[0])] == device_pairs.OPEN).nonzero().squeeze(1)
         _decide_exactly(comparator, queries, candidate_BCD, cells, signs_P, open_P)
     if number is None:
-        hand_on(partial(_add_to_tally, comparator, cells[0].numel()), num_open)
+        pass_on(partial(_add_to_tally, comparator, cells[0].numel()), num_open)
     else:
-        hand_on(partial(_add_to_tally, comparator), number[:1], num_open)
+        pass_on(partial(_add_to_tally, comparator), number[:1], num_open)
     return signs_P
 
 

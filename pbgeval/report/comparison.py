@@ -82,8 +82,8 @@ class RunComparison(Printed):
     @property
     def tags(self) -> list[str]:
         """The conditions of all figures, as pages have them."""
-        told = "filtered" if self.filter == "filtered" else "unfiltered"
-        return [f"{self.num_queries:,} queries", told, f"{self.rank_type} ranks"]
+        filtering = "filtered" if self.filter == "filtered" else "unfiltered"
+        return [f"{self.num_queries:,} queries", filtering, f"{self.rank_type} ranks"]
 
     @property
     def conditions(self) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """What a GPU has found -> the host, once for much work: the host waits for one copy, not for each answer.
 
-Results are handed on when they are there. What is nearly always true - rows are finite, no product overflows, float64
-decides - is taken for granted until then. If some of it turns out to be false, nothing is handed on, and the work is
+Results are passed on when they are there. What is nearly always true - rows are finite, no product overflows, float64
+decides - is taken for granted until then. If some of it turns out to be false, nothing is passed on, and the work is
 done again with a look at each, which names a fault. Later work looks at what has been false. On a CPU there is nothing
-to wait for: everything is looked at and handed on at once.
+to wait for: everything is looked at and passed on at once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def holds(fact: Callable[..., bool], *numbers: Tensor) -> bool:
     return True
 
 
-def hand_on(then: Callable[..., None], *numbers: Tensor) -> None:
-    """Hand numbers on, on the host: at once, or with the other results of work on a GPU."""
+def pass_on(then: Callable[..., None], *numbers: Tensor) -> None:
+    """Pass numbers on, once they are on the host: at once, or with the other results of work on a GPU."""
     deferred = _working.get()
     if deferred is None:
         then(*(number.item() for number in numbers))
@@ -63,7 +63,7 @@ class Deferred:
     _results: list[Result] = field(factory=list, init=False)
 
     def add(self, then: Callable[..., None], *values: Tensor | None) -> None:
-        """Hand values on, on the host, those that there are: at once on a CPU, else with all others."""
+        """Pass values on, once they are on the host: at once on a CPU, else with all others; `None` stays `None`."""
         if self.device.type == "cpu":
             then(*values)
         else:
@@ -78,7 +78,7 @@ class Deferred:
         del self._results[first:]
 
     def deliver(self) -> bool:
-        """Copy all results to the host and hand them on, unless a fact does not hold; return whether all do."""
+        """Copy all results to the host and pass them on, unless a fact does not hold; return whether all do."""
         values = [value for _, of_one in (*self.assumed, *self._results) for value in of_one if value is not None]
         on_host = iter(on_the_host(values))
         for fact, numbers in self.assumed:
@@ -91,7 +91,7 @@ class Deferred:
 
 
 def run_deferred(device: torch.device, work: Callable[..., T], undo: Callable[[], None] = lambda: None) -> T:
-    """Do work, and hand on its deferred results.
+    """Do work, and pass on its deferred results.
 
     Args:
         device: of the work.

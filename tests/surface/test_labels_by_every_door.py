@@ -170,7 +170,9 @@ def test_names_of_dictionary_path_are_those_of_relations_of_matrices(edges: str,
     assert done.status == 0, done.err
     assert [row["relation"] for row in Report.read(tmp_path / "named").table("relations")] == RELATIONS
     alone(tmp_path / "relations.tsv", [*RELATIONS, "t"])
-    assert "relations.tsv:3: expected ids from 0 to 1, found 2" in doors.run("wrong", settings).err
+    fault = doors.run("wrong", settings).err
+    assert "dictionary_path: " in fault
+    assert "relations.tsv:3: expected ids from 0 to 1, found 2" in fault
 
 
 @pytest.mark.parametrize("kind", FAULTS)

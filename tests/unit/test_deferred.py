@@ -9,7 +9,7 @@ import torch
 
 from pbgeval.ranking.groups import no_overflow
 from pbgeval.scoring import deferred
-from pbgeval.scoring.deferred import Deferred, hand_on, holds, run_deferred
+from pbgeval.scoring.deferred import Deferred, holds, pass_on, run_deferred
 from tests.pretend_device import DEVICE, PretendDevice
 
 
@@ -25,7 +25,7 @@ def test_what_was_false_once_is_looked_at_from_then_on(monkeypatch: pytest.Monke
     def work(deferred: Deferred) -> None:
         number = torch.zeros(1, dtype=torch.int64, device=DEVICE)
         seen.append(holds(is_one, number))
-        hand_on(told.append, number + 7)
+        pass_on(told.append, number + 7)
 
     with PretendDevice():
         run_deferred(DEVICE, work)
