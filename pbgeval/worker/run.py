@@ -179,13 +179,17 @@ def what_is_saved(work: Work) -> str:
     saved = {unit.partition("/")[::2] for units, _ in journal.readable(journal.entries()) for unit in units}
     if work.protocol.sweeps:
         rows, entities = sum(range_of_name(name).num_rows for _, name in saved), work.inputs.numbering.num_entities
-        share = f"{100 * rows // max(entities, 1)}% is saved: "
-        return f"{share}all queries are scored against {rows:,} of {entities:,} entities"
+        return f"{_share_saved(rows, entities)}: all queries are scored against {rows:,} of {entities:,} entities"
     if work.inputs.config.samples_edges:
         return f"{plural(len(saved), 'unit')} of the sample saved"
     done = sum(num_edges_of_name(name) for _, name in saved)
     total = sum(unit.num_edges for unit in work.protocol.units)
-    return f"{100 * done // max(total, 1)}% is saved: {len(saved):,} of {len(work.protocol.units):,} units"
+    return f"{_share_saved(done, total)}: {len(saved):,} of {len(work.protocol.units):,} units"
+
+
+def _share_saved(done: int, total: int) -> str:
+    percent = 100 * done // max(total, 1)
+    return "less than 1% is saved" if done and not percent else f"{percent}% is saved"
 
 
 @contextmanager

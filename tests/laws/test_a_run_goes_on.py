@@ -144,6 +144,15 @@ def test_a_sweep_that_a_signal_ends_saves_ranges_that_are_finished(
     assert results_of(output) == results_of(tmp_path / "whole")
 
 
+def test_a_small_share_that_is_saved_is_not_called_nothing(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path, dynamic=True, partition_sizes=(1, 199))
+    with short_of_memory(sweep, "rank", 3):  # after both sides of the first partition
+        done = run_command(case, "--workers", "1", "--output", str(tmp_path / "output"), *flags(["candidates=all"]))
+
+    told = "(less than 1% is saved: all queries are scored against 1 of 200 entities; the rest is repeated)"
+    assert (done.status, lacking(done.err, told)) == (75, [])
+
+
 @pytest.mark.parametrize("first", [[], ["save_topk=2"]], ids=["no list", "short lists"])
 def test_lists_of_another_length_are_not_gone_on_with(first: list[str], case: TinyCase, tmp_path: Path) -> None:
     def run(output: str, keys: list[str], *more: str) -> Done:

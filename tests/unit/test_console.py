@@ -46,17 +46,17 @@ def test_shares_of_the_entities_never_step_back(
     for rank, done in ((0, 5), (1, 48), (0, 36), (0, 38), (1, 70), (0, 100)):
         workers[rank].candidates_done(done, 100)
 
-    assert shares(capfd.readouterr().err) == [30, 100]
+    assert shares(capfd.readouterr().err) == [36, 100]
 
 
 def test_shares_of_several_rounds_count_the_earlier_ones(
     workers: list[ConsoleObserver], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for count, half in ((finished, 62), (ConsoleObserver.candidates_done, 60)):
+    for count in (finished, ConsoleObserver.candidates_done):
         for earlier, num_edges in ((0, 20), (20, 60)):
             workers[0].round_started(earlier, num_edges, is_last=earlier > 0)
             count(workers[0], num_edges // 2, num_edges)
             count(workers[0], num_edges, num_edges)
 
         lines = capfd.readouterr().err.splitlines()
-        assert [shares(line) for line in lines] == [[], [], [half], [100]]
+        assert [shares(line) for line in lines] == [[], [], [62], [100]]
