@@ -113,6 +113,7 @@ class RunPlan:
     leaves_out_drawn: bool = False  # answers among sampled candidates: not under pbg_semantics
     converting_seconds: float = 0.0  # until files of edges by name are buckets
     starting_seconds: float = 0.0  # of a command, until it can begin
+    share_left: float = 1.0  # of the work; of a run that is resumed, less
 
     @property
     def is_small(self) -> bool:
@@ -123,6 +124,10 @@ class RunPlan:
     def measured_seconds(self) -> float:
         """How long a run may measure before it begins."""
         return min(MEASURED_SECONDS, MEASURED_SHARE * self.coarse_seconds)
+
+    def of_rest(self, share_left: float) -> RunPlan:
+        """Return the plan of a run of which a share of the work is left."""
+        return evolve(self, coarse_seconds=share_left * self.coarse_seconds, share_left=share_left)
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -136,6 +141,7 @@ class RunPlan:
         if self.estimate is not None:
             one = self.estimate
             told = f"about {_duration(one.seconds)} ({_duration(one.fewest)} to {_duration(one.most)})"
+            told += " for the rest" * (self.share_left < 1)
         converting = f"about {_duration(self.converting_seconds)}"
         advice = "; import-graph or import-model does it once for all runs"
         is_short = self.converting_seconds < SHORTEST_TOLD
@@ -249,11 +255,12 @@ def with_estimate(plan: RunPlan, inputs: Inputs, protocol: Protocol, speeds: Seq
         return plan
     seconds = sum(speed.seconds for speed in found) / len(found)
     cpu_seconds = sum(speed.cpu_seconds for speed in found) / len(found)
-    beside = CPU_SECONDS_PER_KNOWN_EDGE * num_known_edges(inputs) * protocol.filtered
-    beside += CPU_SECONDS_PER_QUERY * plan.num_queries
     own_seconds = sum(speed.own_seconds for speed in found) / len(found)
     busy = max(seconds / max(cpu_seconds, own_seconds, 1e-9), 1.0)  # other programs have the cores meanwhile
-    reading = plan.read_bytes / BYTES_PER_SECOND
+    seconds, cpu_seconds, own_seconds = (plan.share_left * of_all for of_all in (seconds, cpu_seconds, own_seconds))
+    beside = CPU_SECONDS_PER_KNOWN_EDGE * num_known_edges(inputs) * protocol.filtered  # joined again
+    beside += plan.share_left * CPU_SECONDS_PER_QUERY * plan.num_queries
+    reading = plan.share_left * plan.read_bytes / BYTES_PER_SECOND
     expected = (seconds + beside * busy + reading) / plan.num_workers
     undisturbed = (own_seconds + beside + reading) / plan.num_workers
     fewest, most = min(undisturbed, expected) / MARGIN, expected * MARGIN

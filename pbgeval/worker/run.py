@@ -175,21 +175,39 @@ def _facts(context: WorkerContext, summary: WorkSummary) -> dict[str, Any]:
 
 def what_is_saved(work: Work) -> str:
     """Return how much of the run its journal holds; of a sample with a target, of the rounds begun."""
-    journal = Journal(work.journal_path, work.journal_digest, writer="reader")
-    saved = {unit.partition("/")[::2] for units, _ in journal.readable(journal.entries()) for unit in units}
-    if work.protocol.sweeps:
-        rows, entities = sum(range_of_name(name).num_rows for _, name in saved), work.inputs.numbering.num_entities
-        return f"{_share_saved(rows, entities)}: all queries are scored against {rows:,} of {entities:,} entities"
-    if work.inputs.config.samples_edges:
-        return f"{plural(len(saved), 'unit')} of the sample saved"
-    done = sum(num_edges_of_name(name) for _, name in saved)
-    total = sum(unit.num_edges for unit in work.protocol.units)
-    return f"{_share_saved(done, total)}: {len(saved):,} of {len(work.protocol.units):,} units"
-
-
-def _share_saved(done: int, total: int) -> str:
+    units = _saved_units(work)
+    found = _num_done(work, units)
+    if found is None:
+        return f"{plural(len(units), 'unit')} of the sample saved"
+    done, total = found
     percent = 100 * done // max(total, 1)
-    return "less than 1% is saved" if done and not percent else f"{percent}% is saved"
+    share = "less than 1% is saved" if done and not percent else f"{percent}% is saved"
+    if work.protocol.sweeps:
+        return f"{share}: all queries are scored against {done:,} of {total:,} entities"
+    return f"{share}: {len(units):,} of {len(work.protocol.units):,} units"
+
+
+def _saved_units(work: Work) -> set[tuple[str, str]]:
+    """Return (round, name) of each unit that the journal holds."""
+    journal = Journal(work.journal_path, work.journal_digest, writer="reader")
+    return {unit.partition("/")[::2] for units, _ in journal.readable(journal.entries()) for unit in units}
+
+
+def _num_done(work: Work, units: Iterable[tuple[str, str]]) -> tuple[int, int] | None:
+    """Return how many entities, or edges, some units have, and all units; None: of a sample, this is not known."""
+    config = work.inputs.config
+    if work.protocol.sweeps and config.target_error is None:  # else each round sweeps all entities
+        return sum(range_of_name(name).num_rows for _, name in units), work.inputs.numbering.num_entities
+    if config.samples_edges:
+        return None
+    return sum(num_edges_of_name(name) for _, name in units), sum(unit.num_edges for unit in work.protocol.units)
+
+
+def _share_left(work: Work) -> float | None:
+    """Return the share of the work that the journal does not hold; None: of a sample, this is not known."""
+    units = _saved_units(work)
+    found = _num_done(work, units) if units else (0, 1)
+    return None if found is None else 1 - found[0] / max(found[1], 1)
 
 
 @contextmanager
@@ -290,8 +308,13 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
     work, team = context.work, context.team
     speed, num_threads = None, torch.get_num_threads()
     with context.collectively():
+        left = _share_left(work) if work.observer.wants_estimates and team.rank_in_team == 0 else None
+    left = team.broadcast_object(left)
+    with context.collectively():
         plan = plan_of(work.inputs, work.protocol, context.device, team.size, num_threads, team.local_size)
-        if work.observer.wants_estimates and not plan.is_small and not context.journal.journal.entries():
+        if left is not None:
+            plan = plan.of_rest(left)
+        if left is not None and work.observer.wants_estimates and not plan.is_small:
             speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
     found = team.gather_objects(Measurement(speed, held_bytes(context.device)))
     with context.collectively():

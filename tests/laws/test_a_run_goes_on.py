@@ -19,7 +19,7 @@ from pbgeval.ranking import unit_passes
 from pbgeval.storage import writing as files
 from pbgeval.storage.row_files import find_ranks
 from pbgeval.worker import buckets as so_far
-from pbgeval.worker import sweep
+from pbgeval.worker import rounds, sweep
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, journaled_units, lacking, metrics_of, numbers_of, run_command
 from tests.kit.held_up import (
@@ -151,6 +151,18 @@ def test_a_small_share_that_is_saved_is_not_called_nothing(tmp_path: Path) -> No
 
     told = "(less than 1% is saved: all queries are scored against 1 of 200 entities; the rest is repeated)"
     assert (done.status, lacking(done.err, told)) == (75, [])
+
+
+def test_rounds_of_a_sweep_are_not_added_up_to_more_than_all_entities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TinyCase.write(tmp_path, dynamic=True, partition_sizes=(9, 9))
+    monkeypatch.setattr(rounds, "FIRST_ROUND_EDGES", 20)
+    with short_of_memory(sweep, "rank", 7):  # after the first round, and one partition of the second
+        keys = flags(["candidates=all", "target_error=0.0001"])
+        done = run_command(case, "--workers", "1", "--output", str(tmp_path / "output"), *keys)
+
+    assert (done.status, lacking(done.err, "(3 units of the sample saved; the rest is repeated)")) == (75, [])
 
 
 @pytest.mark.parametrize("first", [[], ["save_topk=2"]], ids=["no list", "short lists"])

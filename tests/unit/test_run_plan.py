@@ -13,7 +13,7 @@ from attrs import define, evolve, field
 
 from pbgeval import edge_scorer, evaluate, evaluate_triples, evaluation, load_config
 from pbgeval.cluster.launch import start_local_workers
-from pbgeval.errors import EvalError
+from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.evaluation import plan_evaluation
 from pbgeval.inputs import memory_check
 from pbgeval.inputs.memory_check import bytes_of_units
@@ -21,6 +21,7 @@ from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.progress import Observer
+from pbgeval.ranking import unit_passes
 from pbgeval.ranking.settings import UnitOfEdges
 from pbgeval.worker import buckets, rounds, sweep
 from pbgeval.worker import plan as planning
@@ -28,6 +29,7 @@ from pbgeval.worker import run as running
 from pbgeval.worker.plan import Measurement, RunPlan, Speed, TimeEstimate, Workload, held_bytes, plan_of, with_estimate
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main, run_of, run_program
+from tests.kit.held_up import entries_after_each_unit, short_of_memory
 
 CPU = torch.device("cpu")
 
@@ -368,6 +370,50 @@ def test_workers_share_the_work_and_other_programs_widen_the_range(tmp_path: Pat
     assert estimate(2, 50.0).seconds == 25.0
     busy = estimate(1, 200.0)
     assert (busy.fewest, busy.most) == pytest.approx((50 / 1.5, 300.0))
+
+
+def test_the_rest_of_a_run_takes_its_share_of_the_time_and_joins_all_known_edges_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TinyCase.write(tmp_path)
+    monkeypatch.setattr(planning, "num_known_edges", lambda _: 5_000_000)  # 2 s
+    inputs = open_inputs(load_config(case.config, [f"filter_paths={tmp_path}/edges"]))
+    protocol = make_protocol(inputs)
+    plan = evolve(plan_of(inputs, protocol, CPU, 1, 2, 1), num_queries=40_000_000, read_bytes=10**9)  # 20 s, 1 s
+
+    rest = plan.of_rest(0.25)
+    found = with_estimate(rest, inputs, protocol, [Speed(100.0, cpu_seconds=100.0, own_seconds=50.0)]).estimate
+
+    assert rest.coarse_seconds == plan.coarse_seconds / 4
+    assert found is not None
+    assert (found.seconds, found.cpu_seconds) == pytest.approx(((100 + 20 + 1) / 4 + 2, (100 + 20) / 4 + 2))
+
+
+@pytest.mark.usefixtures("measures_all")
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (["candidates=all"], r"to read; about [\d.]+ s \(.*\) for the rest$"),
+        (["candidates=partition"], r"to read; about [\d.]+ s \(.*\) for the rest$"),
+        (["candidates=partition", "sample_edges=100"], r"to read$"),
+    ],
+)
+def test_a_run_that_is_resumed_tells_the_time_of_the_rest(keys: list[str], told: str, tmp_path: Path) -> None:
+    case, lines = TinyCase.write(tmp_path), Lines()
+
+    def run() -> None:
+        words: dict[str, Any] = {"workers": 1, "device": "cpu", "observer": lines}
+        evaluate(str(case.config), overrides=keys, output=tmp_path / "out", **words)
+
+    module, name = (sweep, "rank") if "candidates=all" in keys else (unit_passes, "bucket_pass")
+    with entries_after_each_unit(), short_of_memory(module, name, 7), pytest.raises(IncompleteError):
+        run()
+    lines.said.clear()
+    run()
+
+    resuming, plan = lines.said[:2]
+    assert "resuming an earlier run" in resuming
+    assert re.search(told, plan), plan
 
 
 @pytest.mark.parametrize(
