@@ -16,6 +16,7 @@ from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
 from pbgeval.results.result import Result, errors_of, section_of, settings_of
 from pbgeval.stats.rank_types import RankType
+from pbgeval.storage.text import plural
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
 MAX_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page
@@ -633,8 +634,10 @@ def model_of(report: Result) -> str:
 
 def name_of(report: Result) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
-    splits = [of["path"] for of in report.document.get("edge_paths") or ()]
-    data = ", ".join([*(report.run.get("edge_folders") or ()), *splits])
+    paths = report.document.get("edge_paths") or []
+    data = ", ".join([*(report.run.get("edge_folders") or ()), *(of["path"] for of in paths)])
+    if data == "edges":  # so `storage.edges.Edges` calls an array; files are in a folder
+        data = f"{plural(paths[0]['num_edges'], 'edge')} in memory"
     return clipped(" on ".join(filter(None, [_model_name(report), data])))
 
 

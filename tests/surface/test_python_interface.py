@@ -34,6 +34,7 @@ from pbgeval import (
 from pbgeval.cluster import resources
 from pbgeval.errors import OutputError
 from pbgeval.inputs import protocol
+from pbgeval.report.figures import name_of
 from pbgeval.report.page import latex, markdown, page_of, read_source
 from pbgeval.results import document
 from pbgeval.storage.writing import system
@@ -103,6 +104,14 @@ def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) ->
     assert (found.path, found.document["filter"]) == (None, "filtered")
     assert raw["mrr"] == raw.raw["mrr"] == found.raw["mrr"]
     assert (tmp_path / "raw" / "metrics.json").exists()
+
+
+def test_a_title_counts_edges_in_memory_and_names_a_folder_of_edges(case: TinyCase, tmp_path: Path) -> None:
+    evaluate_triples(SCORER, TEST, output=tmp_path / "array")
+    evaluate(case.config, output=tmp_path / "folder", workers=1)
+
+    titles = [name_of(Report.read(tmp_path / name)).partition(" on ")[2] for name in ("array", "folder")]
+    assert titles == ["2 edges in memory", f"{case.root.name}, edges"]
 
 
 def test_names_of_relations_are_read_from_entity_path(tmp_path: Path) -> None:

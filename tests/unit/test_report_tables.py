@@ -95,7 +95,7 @@ def test_a_figure_is_rounded_to_its_error(value: float, error: float, text: str)
     [
         (["complex_diagonal"], "dot", ["wn18"], ["edges_test"], "ComplEx on wn18, edges_test"),
         (["translation"], "l2", ["data"], ["valid", "test"], "TransE on data, valid, test"),
-        (["none", "linear"], "dot", [], ["edges"], "RESCAL and none (dot) on edges"),
+        (["none", "linear"], "dot", [], ["test"], "RESCAL and none (dot) on test"),
         (["rotate"], "complex_l1", ["a"], ["b"], "RotatE on a, b"),
         (["swapped_diagonal"], "clamped_dot", ["a"], ["b"], "SimplE or CP on a, b"),
         (["projected_translation"], "squared_l2", ["a"], ["b"], "TransR on a, b"),
