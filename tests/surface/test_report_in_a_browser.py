@@ -244,6 +244,42 @@ def test_on_a_phone_the_names_stay_in_view_and_pictures_are_as_wide_as_the_page(
     assert {(box["x"], box["width"]) for box in boxes} == {(16, 390 - 2 * 16)}
 
 
+LINES = """cell => {
+  const range = document.createRange(), texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), lines = [];
+  for (let last = -Infinity; texts.nextNode();) {
+    [...texts.currentNode.data].forEach((letter, at) => {
+      range.setStart(texts.currentNode, at);
+      range.setEnd(texts.currentNode, at + 1);
+      const { bottom, width } = range.getBoundingClientRect();
+      if (width && bottom > last + 3) lines.push("");
+      if (width) { lines.push(lines.pop() + letter); last = bottom; }
+    });
+  }
+  return lines;
+}"""
+
+
+def test_on_a_phone_paths_of_runs_break_after_slashes_and_names_of_facts_do_not(
+    pages: dict[str, Path], tmp_path: Path, show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for comparator in ("dot", "cos"):
+        marked_up_result(tmp_path / "results_of_a_month", *SAME_QUERIES, f"comparator={comparator}", output=comparator)
+    monkeypatch.chdir(tmp_path)
+    long = Path("results_of_a_month/dot").rename("results_of_a_month/filtered_by_training")
+    page = comparison_page(compare(long, "results_of_a_month/cos")).render()
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    shown = show(tmp_path / "page.html", width=390)
+    folder = shown.page.locator("section:has(#origin) td").first
+    assert folder.evaluate(LINES) == ["results_of_a_month/", "filtered_by_training"]
+
+    shown = show(pages["sampled"], width=390)
+    open_all(shown)
+    names = shown.page.locator("#run-table th[scope=row]:visible").all()
+    lines = [name.evaluate(LINES) for name in names if len(name.inner_text()) <= 18]
+    assert {"edge_folders", "reproducible"} <= {text for text, *_ in lines}
+    assert [more for _, *more in lines if more] == []
+
+
 def test_the_keyboard_alone_searches_and_sorts(tmp_path: Path, show: Show) -> None:
     shown = show(write_page(large_result(tmp_path, num_relations=30, num_partitions=1)))
     page = shown.page
