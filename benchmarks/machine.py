@@ -15,8 +15,8 @@ import torch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PRODUCT_ROWS = 2048
-# Python is to keep bytecode, and torch's threads to wait, as they do unless they are told otherwise.
-LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+# Python is to keep bytecode, and threads of torch and numpy to wait, as they do unless they are told otherwise.
+LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OPENBLAS_THREAD_TIMEOUT")
 
 
 def describe(program: str, load: float, further: str = "") -> str:

@@ -17,6 +17,9 @@ from pbgeval.errors import LaunchError
 
 # Imports and tables make many objects, none of them garbage: to look through them takes a tenth of a short command.
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
+# For how long a thread of numpy's OpenBLAS looks for work before it sleeps, log2 of cycles. By itself it is 26: each
+# thread spins for 0.04 s once numpy is imported.
+OPENBLAS_THREAD_TIMEOUT = 20
 
 
 def main() -> None:
@@ -33,6 +36,7 @@ def main() -> None:
             sys.exit(str(error))
         restore_sigchld()
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+        os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", str(OPENBLAS_THREAD_TIMEOUT))
         from pbgeval.cli import main as command
 
         command()

@@ -47,6 +47,28 @@ def test_the_command_refuses_numbers_of_threads_before_it_loads_what_starts_them
     assert done.fault.startswith("OMP_NUM_THREADS: expected at most ")
 
 
+@pytest.mark.parametrize(("said", "expected"), [({}, "20"), ({"OPENBLAS_THREAD_TIMEOUT": "26"}, "26")])
+def test_threads_of_numpy_sleep_soon_unless_the_user_says_otherwise(
+    said: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+import os, sys
+class Ending:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            print(os.environ["OPENBLAS_THREAD_TIMEOUT"], flush=True)
+            os._exit(0)
+sys.meta_path.insert(0, Ending())
+from pbgeval.__main__ import main
+main()
+"""
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+
+    done = start([sys.executable, "-c", program, "metrics"], tmp_path, **said)
+
+    assert done.printed == f"{expected}\n"
+
+
 def test_a_working_directory_that_was_removed_is_one_line(tmp_path: Path) -> None:
     shell = f'mkdir gone; cd gone; rmdir "$PWD"; exec {COMMAND} --config eval.py'
     done = start(["sh", "-c", shell], tmp_path)
