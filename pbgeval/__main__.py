@@ -16,7 +16,7 @@ from pbgeval.cluster.surroundings import (
 from pbgeval.errors import LaunchError
 
 # Imports and tables make many objects, none of them garbage: to look through them takes a tenth of a short command.
-OBJECTS_BETWEEN_COLLECTIONS = 50_000
+OBJECTS_BETWEEN_COLLECTIONS = 100_000
 # For how long a thread of numpy's OpenBLAS looks for work before it sleeps, log2 of cycles. By itself it is 26: each
 # thread spins for 0.04 s once numpy is imported.
 OPENBLAS_THREAD_TIMEOUT = 20
@@ -39,7 +39,13 @@ def main() -> None:
         os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", str(OPENBLAS_THREAD_TIMEOUT))
         from pbgeval.cli import main as command
 
-        command()
+        try:
+            command()
+        finally:
+            # What is left goes with the process. To look for garbage in it takes another tenth of a short command. Long
+            # ones do: duckdb, or a library of a model, may complain of what nothing has freed.
+            if "torch" not in sys.modules:
+                gc.freeze()
 
 
 if __name__ == "__main__":
