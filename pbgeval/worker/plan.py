@@ -141,7 +141,8 @@ class RunPlan:
         if self.estimate is not None:
             one = self.estimate
             told = f"about {_duration(one.seconds)} ({_duration(one.fewest)} to {_duration(one.most)})"
-            told += " for the rest" * (self.share_left < 1)
+            if self.share_left < 1:
+                told += " for the rest"
         converting = f"about {_duration(self.converting_seconds)}"
         advice = "; import-graph or import-model does it once for all runs"
         is_short = self.converting_seconds < SHORTEST_TOLD
