@@ -15,10 +15,10 @@ from pbgeval.cluster.surroundings import (
 )
 from pbgeval.errors import LaunchError
 
-# Imports and tables make many objects, none of them garbage: to look through them takes a tenth of a short command.
+# Imports and tables make many objects, none of them garbage: a collection takes a tenth of a short command's time.
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
-# For how long a thread of numpy's OpenBLAS looks for work before it sleeps, log2 of cycles. By itself it is 26: each
-# thread spins for 0.04 s once numpy is imported.
+# How long a thread of numpy's OpenBLAS waits for work before it sleeps, log2 of cycles. The default is 26: each thread
+# spins for 0.04 s once numpy is imported.
 OPENBLAS_THREAD_TIMEOUT = 20
 
 
@@ -42,8 +42,8 @@ def main() -> None:
         try:
             command()
         finally:
-            # What is left goes with the process. To look for garbage in it takes another tenth of a short command. Long
-            # ones do: duckdb, or a library of a model, may complain of what nothing has freed.
+            # Python's last collection would take another tenth of a short command's time, and memory goes with the
+            # process. Long commands keep it: duckdb, or a model's library, may complain of objects that are not freed.
             if "torch" not in sys.modules:
                 gc.freeze()
 

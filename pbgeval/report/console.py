@@ -92,7 +92,7 @@ class ConsoleObserver(Observer):
         self._show(share, total=1.0 if self._is_last else None, told=f"{done:,}/{total:,} entities")
         earlier, self._tenth = self._tenth, int(10 * share)
         if self._is_first and self._tenth > earlier and not _is_terminal():
-            percent = f"{int(100 * share)}%: " if self._is_last else ""
+            percent = f"{int(round(100 * share, 6))}%: " if self._is_last else ""
             self.note(f"{percent}all queries scored against {done:,} of {total:,} entities")
 
     def finished(self) -> None:

@@ -636,7 +636,7 @@ def name_of(report: Result) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
     paths = report.document.get("edge_paths") or []
     data = ", ".join([*(report.run.get("edge_folders") or ()), *(of["path"] for of in paths)])
-    if data == "edges":  # so `storage.edges.Edges` calls an array; files are in a folder
+    if data == "edges" and report.run:  # so `storage.edges.Edges` calls an array; run.json names the folder of files
         data = f"{plural(paths[0]['num_edges'], 'edge')} in memory"
     return clipped(" on ".join(filter(None, [_model_name(report), data])))
 

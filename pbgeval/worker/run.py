@@ -314,8 +314,8 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
         plan = plan_of(work.inputs, work.protocol, context.device, team.size, num_threads, team.local_size)
         if left is not None:
             plan = plan.of_rest(left)
-        if left is not None and work.observer.wants_estimates and not plan.is_small:
-            speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
+            if not plan.is_small:
+                speed = measure(work.inputs, work.protocol, context.device, caller_settings, plan.measured_seconds)
     found = team.gather_objects(Measurement(speed, held_bytes(context.device)))
     with context.collectively():
         resident = max(one.held_bytes for one in found)

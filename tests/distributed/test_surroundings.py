@@ -17,7 +17,7 @@ from pbgeval.cluster import launch
 from pbgeval.cluster.surroundings import MAX_THREADS_PER_CORE, NUMBERS_OF_THREADS, check_threads
 from pbgeval.errors import IncompleteError, LaunchError
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, REPOSITORY, numbers_of, run_main, start, undisturbed_numbers
+from tests.kit.commands import COMMAND, REPOSITORY, ending_at_import, numbers_of, run_main, start, undisturbed_numbers
 from tests.kit.names import write_edges_by_name
 from tests.kit.refusals import fault_of
 
@@ -51,17 +51,7 @@ def test_the_command_refuses_numbers_of_threads_before_it_loads_what_starts_them
 def test_threads_of_numpy_sleep_soon_unless_the_user_says_otherwise(
     said: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = """
-import os, sys
-class Ending:
-    def find_spec(self, name, path=None, target=None):
-        if name == "numpy":
-            print(os.environ["OPENBLAS_THREAD_TIMEOUT"], flush=True)
-            os._exit(0)
-sys.meta_path.insert(0, Ending())
-from pbgeval.__main__ import main
-main()
-"""
+    program = ending_at_import("numpy", "OPENBLAS_THREAD_TIMEOUT", "pbgeval.__main__")
     monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
 
     done = start([sys.executable, "-c", program, "metrics"], tmp_path, **said)

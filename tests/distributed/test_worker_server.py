@@ -12,7 +12,7 @@ import pytest
 
 from pbgeval.cluster.environment import variables_of_torch
 from tests.clusters import wait_until
-from tests.kit.commands import start
+from tests.kit.commands import ending_at_import, start
 from tests.kit.groups import has_ended
 from tests.patience import PATIENCE
 
@@ -116,17 +116,7 @@ def test_threads_that_wait_soon_sleep_and_workers_print_no_lost_store_unless_the
 def test_the_command_says_how_threads_wait_before_torch_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = """
-import os, sys
-class Ending:
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            print(os.environ["GOMP_SPINCOUNT"], flush=True)
-            os._exit(0)
-sys.meta_path.insert(0, Ending())
-from pbgeval.cli import main
-main()
-"""
+    program = ending_at_import("torch", "GOMP_SPINCOUNT", "pbgeval.cli")
     for name in HOW_TO_WAIT:
         monkeypatch.delenv(name, raising=False)
 

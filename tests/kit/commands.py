@@ -139,6 +139,21 @@ def start(command: Sequence[str | Path], cwd: Path, timeout: float = PATIENCE, *
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def ending_at_import(module: str, variable: str, main: str) -> str:
+    """Return a program that runs `main` of a module, and prints a variable and ends once another is first imported."""
+    return f"""
+import os, sys
+class Ending:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            print(os.environ["{variable}"], flush=True)
+            os._exit(0)
+sys.meta_path.insert(0, Ending())
+from {main} import main
+main()
+"""
+
+
 def run_program(*command: object, cwd: Path | None = None, **environment: str) -> str:
     """Run a program in which this repository can be imported, and return what it prints; it must succeed."""
     variables = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}

@@ -92,13 +92,13 @@ def test_a_command_that_computes_no_scores_imports_neither_torch_nor_what_it_doe
 
 
 @pytest.mark.parametrize(
-    ("arguments", "is_left_out"),
+    ("arguments", "is_skipped"),
     [("metrics", True), ("report a", True), ("import-graph --edges a=a.tsv -o out", False)],
 )
-def test_the_last_look_for_garbage_is_left_out_where_nothing_needs_it(
-    arguments: str, is_left_out: bool, finished: Path
+def test_the_last_garbage_collection_is_skipped_where_nothing_needs_it(
+    arguments: str, is_skipped: bool, finished: Path
 ) -> None:
-    """It takes a tenth of the time of a short command. Without it, duckdb complains."""
+    """Without it, duckdb complains."""
     (finished / "a.tsv").write_text("x\tr\ty\n", encoding="utf-8")
     at_the_end = "import atexit, gc; atexit.register(lambda: print(len(gc.get_objects()) < gc.get_freeze_count()))"
     program = f"{at_the_end}; from pbgeval.__main__ import main; main()"
@@ -106,7 +106,7 @@ def test_the_last_look_for_garbage_is_left_out_where_nothing_needs_it(
     done = start([sys.executable, "-c", program, *arguments.split()], finished, PYTHONPATH=str(REPOSITORY))
 
     assert (done.status, "nanobind" in done.err) == (0, False), done.err
-    assert done.out.splitlines()[-1] == str(is_left_out)
+    assert done.out.splitlines()[-1] == str(is_skipped)
 
 
 TEXTS = ("", "1", "a b", "café", "a\tb", "\udcff", "s3://bucket/a", "-", "cpu", "CPU", "json", "1e-3", "\n")

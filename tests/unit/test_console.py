@@ -49,6 +49,14 @@ def test_shares_of_the_entities_never_step_back(
     assert shares(capfd.readouterr().err) == [36, 100]
 
 
+def test_a_share_is_not_told_a_percent_too_low(
+    workers: list[ConsoleObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    workers[0].candidates_done(29, 100)  # 100 * 0.29 is below 29
+
+    assert shares(capfd.readouterr().err) == [29]
+
+
 def test_shares_of_several_rounds_count_the_earlier_ones(
     workers: list[ConsoleObserver], capfd: pytest.CaptureFixture[str]
 ) -> None:

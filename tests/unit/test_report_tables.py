@@ -95,7 +95,7 @@ def test_a_figure_is_rounded_to_its_error(value: float, error: float, text: str)
     [
         (["complex_diagonal"], "dot", ["wn18"], ["edges_test"], "ComplEx on wn18, edges_test"),
         (["translation"], "l2", ["data"], ["valid", "test"], "TransE on data, valid, test"),
-        (["none", "linear"], "dot", [], ["test"], "RESCAL and none (dot) on test"),
+        (["none", "linear"], "dot", [], ["edges"], "RESCAL and none (dot) on 5 edges in memory"),
         (["rotate"], "complex_l1", ["a"], ["b"], "RotatE on a, b"),
         (["swapped_diagonal"], "clamped_dot", ["a"], ["b"], "SimplE or CP on a, b"),
         (["projected_translation"], "squared_l2", ["a"], ["b"], "TransR on a, b"),
@@ -108,8 +108,14 @@ def test_a_title_has_the_model_the_data_set_and_the_split(
 ) -> None:
     settings = {"relations": [{"operator": of} for of in operators], "comparator": comparator}
     provenance = {"settings": settings, "data": {"model": {"scorer": "EdgeFunctionScorer"}}}
-    document = {"provenance": provenance, "edge_paths": [{"path": path} for path in splits]}
+    document = {"provenance": provenance, "edge_paths": [{"path": path, "num_edges": 5} for path in splits]}
     assert name_of(Report(document, run={"edge_folders": folders, "model": "DistMult"})) == name
+
+
+def test_a_title_without_the_facts_of_a_run_calls_no_edges_those_in_memory() -> None:
+    settings = {"relations": [{"operator": "none"}], "comparator": "dot"}
+    document = {"provenance": {"settings": settings}, "edge_paths": [{"path": "edges", "num_edges": 5}]}
+    assert name_of(Report(document)).endswith(" on edges")
 
 
 def test_ties_compare_the_rank_types_and_what_is_undefined_is_a_dash() -> None:
