@@ -10,9 +10,10 @@ from attrs import evolve
 from pbgeval.jit import CompiledLoop
 from pbgeval.scoring import distances
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
-from pbgeval.scoring.distances import ABSOLUTE
+from pbgeval.scoring.distances import ABSOLUTE, MODULUS
 from tests import reference
 from tests.kit.graphs import OWN_COMPARATORS
+from tests.kit.loops import loops_used
 
 
 def real_scores(comparator: Comparator, queries, candidates) -> torch.Tensor:
@@ -75,6 +76,23 @@ def test_a_clamped_score_ends_at_20_and_ties_beyond():
     assert real_scores(comparator, [[5.0, 1.0]], rows.tolist()).tolist() == [[20.0, 20.0, 20.0, -20.0]]
     assert comparator.paired_scores(rows, rows).tolist() == [20.0, 16.0, 20.0, 20.0]
     assert torch.equal(comparator.paired_scores(rows, rows), comparator.pbg_true_scores(rows, rows))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("distance", [ABSOLUTE, MODULUS], ids=["absolute", "modulus"])
+def test_distances_by_a_loop_have_the_bits_of_those_by_torch(distance, dtype):
+    """Of more candidates than the loop adds up at a time, with an equal row and an infinite one."""
+    query_BQD, candidate_BCD = torch.randn(2, 5, 8, dtype=dtype), torch.randn(2, 1030, 8, dtype=dtype)
+    candidate_BCD[:, 3], candidate_BCD[:, 1027] = query_BQD[:, 2], torch.inf
+
+    with loops_used(False):
+        expected_BQC = distance(query_BQD, candidate_BCD)
+    with loops_used(True):
+        found_BQC = distance(query_BQD, candidate_BCD)
+
+    assert torch.equal(found_BQC, expected_BQC)
+    assert found_BQC[:, 2, 3].tolist() == [0.0, 0.0]
+    assert found_BQC[:, 2, 1027].tolist() == [-torch.inf, -torch.inf]
 
 
 def test_distances_of_columns_are_computed_in_pieces_that_fit(monkeypatch):
