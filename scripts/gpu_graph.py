@@ -34,6 +34,7 @@ from pbgeval.ranking.settings import (
     CandidateSets,
     Competition,
     EdgeOrigin,
+    Kept,
     LossSettings,
     PassSettings,
     Relation,
@@ -184,10 +185,14 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
         [query_group] = query_groups([relation.scorer], side)
         queries = group_queries(edges, query_group, sets, 500)
         backend = backend_for(
-            relation.scorer, device, graph.dtype, keeps_scores=with_scores, num_cells=num_edges * num_entities
+            relation.scorer,
+            device,
+            graph.dtype,
+            kept=Kept.VALUES if with_scores else Kept.NOTHING,
+            num_cells=num_edges * num_entities,
         )
-        kept = rows_to_keep(queries, graph.embeddings_ND.shape[1], graph.dtype)
-        prepared, *true_scores = (MemoryRows.empty(*of, HOST) for of in kept)
+        of_rows = rows_to_keep(queries, graph.embeddings_ND.shape[1], graph.dtype)
+        prepared, *true_scores = (MemoryRows.empty(*of, HOST) for of in of_rows)
         key_P, number_P = graph.keys(side)[1]
         generator = np.random.default_rng(4)
         sample = CellSample.by_entity_id(*(generator.integers(size, size=999) for size in (num_edges, num_entities)))

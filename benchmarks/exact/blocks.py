@@ -9,6 +9,7 @@ import torch
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
 from pbgeval.ranking.exact import decided
+from pbgeval.ranking.settings import Kept
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
@@ -45,7 +46,7 @@ def _in_float32(
 ) -> Callable[[], None]:
     query_QD = comparator.prepare_queries(query_QD)
     true = TrueScores.from_pairs(comparator, query_QD, comparator.prepare_candidates(true_QD), comparator.paired_scores)
-    backend = CpuBackend(comparator, None, CPU, torch.float32, keeps_scores=True, counts_products=False)
+    backend = CpuBackend(comparator, None, CPU, torch.float32, kept=Kept.VALUES, counts_products=False)
     parts = [comparator.prepare_candidates(part_CD) for part_CD in candidate_CD.split(columns)]
     return _counting(backend, QueryRows(query_QD[None], torch.arange(len(query_QD)), true), parts)
 
@@ -60,7 +61,7 @@ def _exact(
     query_QL = comparator.prepare_queries(query_QD.double())
     true = ExactTrue.from_pairs(comparator, query_QL, comparator.prepare_candidates(true_QD.double()))
     scores = Comparator(comparator.name, comparator.bias)
-    backend = CpuBackend(scores, comparator, CPU, torch.float64, keeps_scores=False, counts_products=False)
+    backend = CpuBackend(scores, comparator, CPU, torch.float64, kept=Kept.NOTHING, counts_products=False)
     parts = [comparator.prepare_candidates(part_CD.double()) for part_CD in candidate_CD.split(columns)]
     return _counting(backend, QueryRows(query_QL[None], torch.arange(len(query_QD)), true, comparator), parts)
 

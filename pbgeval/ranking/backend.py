@@ -11,6 +11,7 @@ from pbgeval.jit import is_installed
 from pbgeval.ranking import cpu_counting
 from pbgeval.ranking.cpu_backend import CpuBackend
 from pbgeval.ranking.gpu_backend import GpuBackend
+from pbgeval.ranking.settings import Kept
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring import device_scores
 from pbgeval.scoring.scorer import EdgeScorer
@@ -18,23 +19,21 @@ from pbgeval.scoring.scorer import EdgeScorer
 Backend = TorchBackend
 
 
-def backend_for(
-    scorer: EdgeScorer, device: torch.device, dtype: torch.dtype, *, keeps_scores: bool, num_cells: int
-) -> Backend:
+def backend_for(scorer: EdgeScorer, device: torch.device, dtype: torch.dtype, *, kept: Kept, num_cells: int) -> Backend:
     """Choose who counts.
 
     Args:
         scorer: of one of the relations; all have one comparator.
         device: where vectors are.
         dtype: of vectors: float64 for exact ranks.
-        keeps_scores: whether the scores themselves are asked for.
+        kept: what is kept of the scores themselves.
         num_cells: the scores that will be counted, about: few of them do not pay for loading a compiled loop.
     """
     has_kernels = device_scores.supports(device)
     if device.type == "cpu" and not has_kernels:
-        return CpuBackend.of_scorer(scorer, dtype, keeps_scores=keeps_scores, num_cells=num_cells)
+        return CpuBackend.of_scorer(scorer, dtype, kept=kept, num_cells=num_cells)
     backend = GpuBackend if has_kernels else TorchBackend
-    return backend(scorer.comparator, scorer.exact_comparator, device, dtype, keeps_scores)
+    return backend(scorer.comparator, scorer.exact_comparator, device, dtype, kept)
 
 
 def load_compiled(device: torch.device, dtype: torch.dtype, *, with_products: bool) -> None:

@@ -170,7 +170,7 @@ def _state(
         scorer,
         table.device,
         group.relation.dtype,
-        keeps_scores=settings.loss is not None or settings.auc.exact,
+        kept=settings.kept,
         num_cells=rows_E.numel() * table.num_rows,
     )
     query_group = QueryGroup(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)

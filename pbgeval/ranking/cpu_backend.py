@@ -22,6 +22,7 @@ from pbgeval.ranking.cpu_loops import (
     count_rows,
 )
 from pbgeval.ranking.exact import limits
+from pbgeval.ranking.settings import Kept
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.exact import relative_error
@@ -52,17 +53,17 @@ class CpuBackend(TorchBackend):
     bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)
 
     @classmethod
-    def of_scorer(cls, scorer: EdgeScorer, dtype: torch.dtype, *, keeps_scores: bool, num_cells: int) -> CpuBackend:
+    def of_scorer(cls, scorer: EdgeScorer, dtype: torch.dtype, *, kept: Kept, num_cells: int) -> CpuBackend:
         """Return the backend of a scorer; with few cells, the loop that multiplies is not worth loading."""
         comparator, exact_comparator = scorer.comparator, scorer.exact_comparator
         is_product = comparator.is_inner_product and dtype is torch.float32
         counts_products = (
-            not keeps_scores
+            kept is Kept.NOTHING
             and (is_product if exact_comparator is None else exact_comparator.is_clamped_product)
             and count_block.is_worth_compiling(num_cells, JIT_MIN_CELLS)
             and cpu_counting.product_is_callable()
         )
-        return cls(comparator, exact_comparator, torch.device("cpu"), dtype, keeps_scores, counts_products)
+        return cls(comparator, exact_comparator, torch.device("cpu"), dtype, kept, counts_products)
 
     def candidates_per_block(self, num_candidates: int, num_columns: int, num_tasks: int, *, with_loss: bool) -> int:
         if with_loss or not self.counts_products or isinstance(self.comparator, ScorerComparator):
@@ -80,15 +81,20 @@ class CpuBackend(TorchBackend):
         return super().count(block) if counted is None else counted
 
     def _can_gather(self, lists: ChunkLists) -> bool:
-        """Return whether a loop can gather rows from the tables, and counts and few scores are requested."""
+        """Return whether a loop can gather rows from the tables, and make the scores that are kept."""
         scorer, tables = lists.scorer, lists.tables.values()
-        comparator, exact = self.comparator, self.exact_comparator
+        comparator, exact, is_exact = self.comparator, self.exact_comparator, self.exact_comparator is not None
         tensors = [
             *(table.embeddings_ND for table in tables),
             *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
         ]
         parameters = [value for by_name in scorer.parameters.values() for value in by_name.values()]
-        loop, is_exact, num_cells = count_gathered, exact is not None, lists.num_cells
+        loop, num_cells = count_gathered, lists.num_cells
+        can_keep = {
+            Kept.NOTHING: True,
+            Kept.SCORES: is_exact,
+            Kept.VALUES: is_exact and lists.reads_all_scores and num_cells <= MAX_CELLS_READ,
+        }
         if exact is None:
             can_score = comparator.name == "dot" and not comparator.bias and scorer.operator in OPERATORS
             can_score = can_score and lists.first == 0 and all(table.max_norm is None for table in tables)
@@ -98,7 +104,7 @@ class CpuBackend(TorchBackend):
             can_score = slow is None
         return (
             can_score
-            and (not self.keeps_scores or (is_exact and lists.reads_all_scores and num_cells <= MAX_CELLS_READ))
+            and can_keep[self.kept]
             and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
             and not any(table.featurized for table in tables)
             and all(x.dtype is torch.float32 for x in tensors)
@@ -117,7 +123,7 @@ class CpuBackend(TorchBackend):
         chunks = (
             GatheredChunks(lists, loop_arguments(lists, cells, np.float32))
             if self.exact_comparator is None
-            else ExactChunks(lists, loop_arguments(lists, cells, np.float64), self.exact_comparator)
+            else ExactChunks(lists, loop_arguments(lists, cells, np.float64), self.exact_comparator, self.kept)
         )
         threads = BlockThreads.of_device(self.device)
         if not all(threads.map(chunks.count, threads.split(lists.num_chunks))):

@@ -30,6 +30,7 @@ from pbgeval.ranking.cpu_loops import (
     count_gathered,
     count_gathered_exactly,
 )
+from pbgeval.ranking.settings import Kept
 from pbgeval.scoring import blas
 from pbgeval.scoring.exact import ExactComparator, relative_error
 from pbgeval.scoring.fast_products import grid_shifts, product_error
@@ -159,8 +160,16 @@ class ExactChunks:
     lists: ChunkLists
     results: Mapping[Side, Arrays]  # by hidden side: see `loop_arguments`
     exact_comparator: ExactComparator
+    kept: Kept  # of the scores
+    _scores: Mapping[Side, np.ndarray] = field(init=False)  # (Q, C) of each side, float32; not kept: without columns
     _open: list[Mapping[Side, CellIndex]] = field(factory=list, init=False)  # one for each thread's chunks
     _num_decided: list[np.ndarray] = field(factory=list, init=False)  # in float64, by side, of each thread's chunks
+
+    @_scores.default
+    def _room_for_scores(self) -> dict[Side, np.ndarray]:
+        is_kept = self.kept is Kept.SCORES
+        lengths = {side: self.lists.num_candidates(side) if is_kept else 0 for side in ENDS}
+        return {side: np.empty((self.lists.num_queries, length), np.float32) for side, length in lengths.items()}
 
     def count(self, chunks: tuple[int, int]) -> bool:
         """Count the queries of chunks `first` to `stop`; other threads may count other chunks at the same time.
@@ -194,7 +203,12 @@ class ExactChunks:
                 tuple(_query_operator(lists, side) for side in ENDS),
                 chunks,
                 tuple(
-                    ((sizes.num_queries, length), *self.results[side], (*listed[side], num_open[side.value]))
+                    (
+                        (sizes.num_queries, length),
+                        *self.results[side],
+                        (*listed[side], num_open[side.value]),
+                        self._scores[side],
+                    )
                     for side, length in zip(ENDS, sizes.lengths, strict=True)
                 ),
                 (form, width, *bounds),
@@ -217,7 +231,9 @@ class ExactChunks:
                 in_float64=sum(int(of_thread[side.value]) for of_thread in self._num_decided)
             )
         query_P, column_P = (torch.cat(parts) for parts in zip(*(cells[side] for cells in self._open), strict=True))
-        return Counted(counts, torch.from_numpy(true_Q).float(), torch.from_numpy(read_P), (query_P, column_P), None)
+        scores_QC = torch.from_numpy(self._scores[side]) if self.kept is Kept.SCORES else None
+        true_score_Q = torch.from_numpy(true_Q).float()
+        return Counted(counts, true_score_Q, torch.from_numpy(read_P), (query_P, column_P), scores_QC)
 
 
 def loop_arguments(lists: ChunkLists, cells: Mapping[Side, ListCells], dtype: type) -> dict[Side, Arrays]:

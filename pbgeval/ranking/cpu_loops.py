@@ -27,6 +27,7 @@ from pbgeval.scoring.blas import (
     ZERO,
 )
 from pbgeval.scoring.entities import NORM_MARGIN
+from pbgeval.scoring.fixed_order import sum_of_products
 
 IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `count_gathered` knows
 DOT, COS, DISTANCE = range(3)  # what exact scores of prepared rows are
@@ -596,20 +597,6 @@ def minus_squares(products: Compiled, square_q: Compiled, square_c: Compiled) ->
 
 
 @inner_loop()
-def sum_of_products(x_D: Compiled, y_D: Compiled, folded_D: Compiled) -> Compiled:
-    """Do what `fixed_order.sum_in_order` does with the products of two rows, which have columns."""
-    width = x_D.size
-    for at in range(width):
-        folded_D[at] = x_D[at] * y_D[at]
-    while width > 1:
-        half = (width + 1) // 2
-        for at in range(width - half):
-            folded_D[at] += folded_D[half + at]
-        width = half
-    return folded_D[0]
-
-
-@inner_loop()
 def divide_by_norm(x_D: Compiled, folded_D: Compiled, direction_D: Compiled) -> None:
     """Do what `fixed_order.directions_in_order` does; a row without a direction becomes NaN."""
     norm = math.sqrt(sum_of_products(x_D, x_D, folded_D))
@@ -650,7 +637,9 @@ def gather_candidates(
             load_row(table, ids_K[at], folded_D, x_D)
             round_row(form, has_bias, x_D, folded_D, prepared_D)
         if form == DISTANCE:
-            prepared_D[dimension] = np.float32(-0.5 * dot_product(prepared_D, prepared_D, dimension)[0])
+            prepared_D[dimension] = np.float32(
+                -0.5 * sum_of_products(prepared_D[:dimension], prepared_D[:dimension], folded_D)
+            )
 
 
 @inner_loop()
@@ -763,6 +752,17 @@ def exact_queries(
 
 
 @inner_loop()
+def keep_scores(scores_C: Compiled, factor: Compiled, end: Compiled, added: Compiled, kept_C: Compiled) -> None:
+    """Write the scores of a query in float32, with the bits that `FloatProduct` and `TorchBackend` give them.
+
+    Only where a distance's products are below 2^-126 do last bits differ: there the factor 2 is lost.
+    """
+    added = np.float32(added)
+    for at in range(kept_C.size):
+        kept_C[at] = np.float32(clamped(np.float32(factor) * scores_C[at], end)) + added
+
+
+@inner_loop()
 def count_side_exactly(
     multiplication: Compiled,
     query_KD: Compiled,
@@ -792,7 +792,7 @@ def count_side_exactly(
         side: of the queries, as `cpu_lists.ExactChunks` lays it out.
     """
     stride = multiplication[1][SCORE_STRIDE]  # from row to row
-    sizes, values, excluded, known, sampled, counts_6Q, open_cells = side
+    sizes, values, excluded, known, sampled, counts_6Q, open_cells, kept_QC = side
     num_queries, num_candidates = sizes
     true_is_read_Q, true_Q = values
     excluded_start_Q, excluded_P = excluded
@@ -819,6 +819,9 @@ def count_side_exactly(
         gap = 2 * (magnitude * relative + flushed * (1 + length + longest)) + abs(middle) * 2.0**-22
         high, low = middle + gap * (1 + 2.0**-20), middle - gap * (1 + 2.0**-20)
         limits = np.float32(high if high < end else np.inf), np.float32(low if low > -end else -np.inf)
+        if kept_QC.shape[1]:
+            square = sum_of_products(query_D[:width], query_D[:width], grid_D) if of_squares else 0.0
+            keep_scores(scores_C, 2 if of_squares else 1, end, constant_Q[row] - square, kept_QC[query])
         excluded_here_P = excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]]
         known_here_P = known_P[known_start_Q[query] : known_start_Q[query + 1]]
         known_score_here_P = known_score_P[known_start_Q[query] : known_start_Q[query + 1]]

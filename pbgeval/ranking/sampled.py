@@ -7,7 +7,7 @@ chunks at a time as fit in cache. All of this is where the vectors are; the host
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -32,7 +32,7 @@ from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.exact import signs_of, with_signs
 from pbgeval.ranking.groups import Group, refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
-from pbgeval.ranking.settings import PassSettings
+from pbgeval.ranking.settings import Kept, PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.scoring import device_lists, device_scores
 from pbgeval.scoring.block_sizes import sizes_on
@@ -551,9 +551,8 @@ def _marked(
 
 def backend_of(group: Group, settings: PassSettings) -> Backend:
     """Return who counts the lists of a group's edges."""
-    keeps_scores, scorer = settings.loss is not None or settings.auc.exact, group.relation.scorer
-    device = group.tables[Side.LHS].device
-    return backend_for(scorer, device, group.relation.dtype, keeps_scores=keeps_scores, num_cells=0)
+    scorer, device = group.relation.scorer, group.tables[Side.LHS].device
+    return backend_for(scorer, device, group.relation.dtype, kept=settings.kept, num_cells=0)
 
 
 def count_by_loop(
@@ -561,45 +560,48 @@ def count_by_loop(
     block: ChunkBlock,
     true: Mapping[Side, Tensor],
     lists: Mapping[Side, CandidateList],
+    chunks: slice,
     settings: PassSettings,
-) -> dict[Side, Scored] | None:
-    """Count a block of chunks on every enabled side by a loop that gathers the rows; None: they must be prepared.
+) -> list[Scored] | None:
+    """Count chunks on every enabled side by a loop that gathers the rows; None: they must be prepared.
 
     Args:
         group: of the edges.
-        block: the chunks.
-        true: the entities of their edges, by side.
-        lists: by hidden side.
+        block: the chunks, and others.
+        true: the entities of the block's edges, by side.
+        lists: of the block, by hidden side.
+        chunks: which of the block's.
         settings: the protocol.
     """
     backend, parts = backend_of(group, settings), {}
 
     def cells_of(side: Side) -> ListCells:
-        whole = slice(0, block.rows_BQ.shape[0])
-        part = ChunkPart.select(group, block, side, true[side], lists[side], whole, settings)
+        part = ChunkPart.select(group, block, side, true[side], lists[side], chunks, settings)
         if settings.auc.exact:  # each score is read by its cell
             query_P, column_P = part.competes_QC.nonzero(as_tuple=True)
             part = evolve(part, sampled=(query_P, column_P))
         parts[side] = part
-        return ListCells(part.excluded, part.known, part.read[0], part.true_is_sampled_Q)
+        true_is_read_Q = part.true_is_sampled_Q if settings.loss is None else None  # a loss reads them all
+        return ListCells(part.excluded, part.known, part.read[0], true_is_read_Q)
 
-    ids = dict(true)
+    ids, rows_BQ = {side: true_BQ[chunks] for side, true_BQ in true.items()}, block.rows_BQ[chunks]
     for side, candidates in lists.items():
-        ids[side] = candidates.ids_BC if block.num_batch else torch.cat([true[side], candidates.ids_BC], dim=1)
+        listed_BC = candidates.ids_BC[chunks]
+        ids[side] = listed_BC if block.num_batch else torch.cat([ids[side], listed_BC], dim=1)
     chunk_lists = ChunkLists(
         group.relation.scorer,
         group.tables,
         ids=ids,
         hidden=tuple(lists),
-        rel_BQ=group.rel(block.rows_BQ),
-        shape=block.rows_BQ.shape,
-        first=0 if block.num_batch else block.rows_BQ.shape[1],
+        rel_BQ=group.rel(rows_BQ),
+        shape=rows_BQ.shape,
+        first=0 if block.num_batch else rows_BQ.shape[1],
         reads_all_scores=settings.loss is None,
     )
     found = backend.count_lists(chunk_lists, cells_of)
     if found is None:
         return None
-    scored = {}
+    scored = []
     for hidden, counted in found.items():
         part, in_time = parts[hidden], None
         if backend.exact_comparator is not None:
@@ -610,8 +612,32 @@ def count_by_loop(
                 known_P = part.is_known(*counted.open)
                 counts = with_signs(counted.counts, counted.open[0], signs(*counted.open), known_P)
                 counted = evolve(counted, counts=counts)
-        scored[hidden] = _scored(part, counted, settings, in_time)
+        scored.append(_scored(part, counted, settings, in_time))
     return scored
+
+
+def count_prepared(
+    group: Group,
+    block: ChunkBlock,
+    true: Mapping[Side, Tensor],
+    lists: Mapping[Side, CandidateList],
+    chunks: slice,
+    settings: PassSettings,
+) -> Iterator[Scored]:
+    """Count chunks on every enabled side from prepared rows; the arguments are those of `count_by_loop`."""
+    backend = backend_of(group, settings)
+    rows = {side: _rows(group, side, candidates.ids_BC[chunks]) for side, candidates in lists.items()}
+    for hidden, candidates in lists.items():
+        part = ChunkPart.select(group, block, hidden, true[hidden], candidates, chunks, settings)
+        known = hidden.other
+        known_BQD = (
+            rows[known][:, : block.num_batch]  # that side's list begins with these rows
+            if known in rows and block.num_batch
+            else _rows(group, known, true[known][chunks])
+        )
+        query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
+        candidate_BCD = group.candidates(hidden, rows[hidden], part.ids_BC)
+        yield score_chunks(part, query_BQD, candidate_BCD, settings, backend)
 
 
 def count_sampled(
@@ -629,27 +655,22 @@ def count_sampled(
         side: make_list(group, block, side, true[side], settings, auc_words(side, device)) for side in settings.sides
     }
     num_chunks, num_queries = block.rows_BQ.shape
-    found = count_by_loop(group, block, true, lists, settings)
-    if found is not None:
-        for hidden, scored in found.items():
-            _tally(scored, tallies[hidden], deferred)
-        return
-    backend = backend_of(group, settings)
+    arguments = group, block, true, lists
+
+    def add(found: Iterable[Scored]) -> None:
+        for scored in found:
+            _tally(scored, tallies[scored.part.hidden], deferred)
+
+    if settings.kept is not Kept.SCORES:  # a loop stores none
+        found = count_by_loop(*arguments, slice(0, num_chunks), settings)
+        if found is not None:
+            add(found)
+            return
     step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
     for start in range(0, num_chunks, step):
         chunks = slice(start, min(start + step, num_chunks))
-        rows = {side: _rows(group, side, candidates.ids_BC[chunks]) for side, candidates in lists.items()}
-        for hidden, candidates in lists.items():
-            part = ChunkPart.select(group, block, hidden, true[hidden], candidates, chunks, settings)
-            known = hidden.other
-            known_BQD = (
-                rows[known][:, : block.num_batch]  # that side's list begins with these rows
-                if known in rows and block.num_batch
-                else _rows(group, known, true[known][chunks])
-            )
-            query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
-            candidate_BCD = group.candidates(hidden, rows[hidden], part.ids_BC)
-            _tally(score_chunks(part, query_BQD, candidate_BCD, settings, backend), tallies[hidden], deferred)
+        found = count_by_loop(*arguments, chunks, settings) if settings.kept is Kept.SCORES else None
+        add(count_prepared(*arguments, chunks, settings) if found is None else found)
 
 
 def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from functools import partial, reduce
 
 import numpy as np
@@ -27,6 +28,14 @@ class EdgeOrigin:
 
     label: str  # the file
     place: tuple[int, Bucket]  # edge path and bucket
+
+
+class Kept(Enum):
+    """What a backend keeps of the scores of a block that it has counted."""
+
+    NOTHING = "nothing"
+    SCORES = "scores"  # for a loss: where ranks are exact, the float32 scores that they are counted from
+    VALUES = "values"  # to be compared and reported: where ranks are exact, in float64
 
 
 @frozen
@@ -63,6 +72,13 @@ class PassSettings:
     sides: tuple[Side, ...]  # what is hidden in the queries that are evaluated
     auc: AucSampling
     loss: LossSettings | None = None
+
+    @property
+    def kept(self) -> Kept:
+        """What is kept of the scores of a bucket's blocks."""
+        if self.auc.exact:
+            return Kept.VALUES
+        return Kept.NOTHING if self.loss is None else Kept.SCORES
 
     @property
     def dynamic(self) -> bool:

@@ -27,6 +27,7 @@ from pbgeval.ranking.counting import CellIndex
 from pbgeval.ranking.exact import cells_between, competing_cells, decided, limits, signs_of
 from pbgeval.ranking.groups import first_nan
 from pbgeval.ranking.known_answers import positions_of_lists
+from pbgeval.ranking.settings import Kept
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import BlockSizes, sizes_on
 from pbgeval.scoring.exact import ExactComparator
@@ -50,12 +51,17 @@ class TorchBackend:
     exact_comparator: ExactComparator | None  # None: ranks are not exact
     device: torch.device
     dtype: torch.dtype  # of vectors
-    keeps_scores: bool  # whether `Counted` has every score of a block
+    kept: Kept  # of the scores of a block, in `Counted`
     sizes: BlockSizes = field(init=False)
 
     @sizes.default
     def _sizes_on_device(self) -> BlockSizes:
         return sizes_on(self.device)
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether `Counted` has every score of a block."""
+        return self.kept is not Kept.NOTHING
 
     @property
     def queries_per_block(self) -> int:
@@ -269,12 +275,14 @@ class TorchBackend:
     def _count_between_limits(self, block: Block) -> Counted:
         """Count what the bounds of fast scores decide."""
         queries, true = block.queries, block.queries.exact_true
-        fast = fast_scores(queries.prepared, block.candidates.prepared, values=self.keeps_scores)
+        fast = fast_scores(queries.prepared, block.candidates.prepared, values=self.kept is Kept.VALUES)
         scores_KC = fast.scores_KC.flatten(0, 1)
         bounds_K = fast.offset_K.flatten(), fast.error_K.flatten()
         high_Q, low_Q = limits(bounds_K, true, queries.row_on_device_Q, scores_KC.dtype)
         counts = self.count_scores(block, scores_KC, high_Q, low_Q)
         cells = competing_cells(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
-        if self.keeps_scores:  # which are values
+        if self.kept is Kept.VALUES:
             return self._counted(block, counts, true.value_Q, scores_KC, cells)
-        return Counted(counts, true.value_Q, self.values(block), cells, None)
+        if self.keeps_scores:
+            scores_KC += (queries.rows_KD[:, -1] - fast.offset_K.flatten()).to(scores_KC.dtype).unsqueeze(1)
+        return Counted(counts, true.value_Q, self.values(block), cells, scores_KC if self.keeps_scores else None)

@@ -145,13 +145,13 @@ def _count_together(
     lhs, rhs = (true[side].flatten() for side in ENDS)
     edges = EdgeBlock(0, lhs, rel_BQ.flatten(), rhs)
     group = Group(schema, edges, units[0].origin, {Side.LHS: lhs, Side.RHS: rhs}, compact, Competition())
-    found = count_by_loop(group, block, true, lists, settings)
+    found = count_by_loop(group, block, true, lists, slice(0, num_units), settings)
     if found is None:
         return None
     results: list[dict[Side, SideResult]] = [{} for _ in units]
-    for side, scored in found.items():
+    for scored in found:
         for of_unit, result in zip(results, _split(scored), strict=True):
-            of_unit[side] = result
+            of_unit[scored.part.hidden] = result
     return results
 
 

@@ -26,7 +26,8 @@ from pbgeval.scoring import device_pairs
 from pbgeval.scoring.comparators import CLAMP, SMALLEST_SQUARE
 from pbgeval.scoring.distances import ABSOLUTE, absolute_of_pairs
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
-from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS
+from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS, squares_in_order
+from pbgeval.scoring.product import product
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that no sum of float32 products overflows
 FLUSHED = 2.0**-120  # exceeds the error of a float32 product that underflows, on hardware that flushes to zero
@@ -75,12 +76,14 @@ class FloatProduct:
     def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
         """Turn prepared rows into the operand of a product."""
         vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
-        square_N = squared_lengths(vector_ND)
+        square_N = squares_in_order(vector_ND) if self.comparator.adds_squares else squared_lengths(vector_ND)
         rounded_ND = vector_ND.to(self.dtype)
         lost_N = torch.zeros_like(square_N)
         if self.in_bfloat16:  # the difference is exact: a number and its rounding are close
             lost_N = squared_lengths(vector_ND, rounded_ND.to(vector_ND.dtype)).sqrt() * SLACK
         columns = [rounded_ND]
+        if self.comparator.bias and not self.comparator.adds_bias:  # as in embeddings: loops add in this order, too
+            columns = [rounded_ND[..., -1:], rounded_ND[..., :-1]]
         if self.comparator.adds_squares:
             parts = self._parts(-square_N)
             if of_queries:
@@ -101,7 +104,7 @@ class FloatProduct:
 
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
         """Multiply queries (..., K, W) and candidates (..., C, W)."""
-        scores_KC = _product(queries.factors_ND, candidates.factors_ND)
+        scores_KC = product(queries.factors_ND, candidates.factors_ND)
         offset_K, error_K = self.bounds(queries, candidates)
         if self.comparator.clamps:
             return _with_bias(self.comparator, scores_KC.clamp_(-CLAMP, CLAMP), error_K, (queries, candidates))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pbgeval.jit import CompiledLoop
+from pbgeval.jit import CompiledLoop, inner_loop
 from pbgeval.scoring.block_sizes import sizes_on
 
 JIT_MIN_NUMBERS = 1 << 16  # of the first rows or pairs for which numba is imported
@@ -31,9 +31,40 @@ def sum_in_order(x_ND: Tensor) -> Tensor:
     return x_ND[..., 0]
 
 
+@inner_loop()
+def sum_of_products(x_D, y_D, folded_D):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+    """Do what `sum_in_order` does with the products of two rows in float64, which have columns."""
+    width = x_D.size
+    for at in range(width):
+        folded_D[at] = np.float64(x_D[at]) * np.float64(y_D[at])
+    while width > 1:
+        half = (width + 1) // 2
+        for at in range(width - half):
+            folded_D[at] += folded_D[half + at]
+        width = half
+    return folded_D[0]
+
+
 def norms_in_order(x_ND: Tensor) -> Tensor:
     """Return the Euclidean norms of the last axis."""
     return sum_in_order(x_ND.square()).sqrt()
+
+
+def squares_in_order(x_ND: Tensor) -> Tensor:
+    """Return the square of each row's length, float64."""
+    takes = x_ND.device.type == "cpu" and x_ND.shape[-1] > 0 and x_ND.stride(-1) == 1
+    if not (takes and _squares.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
+        return sum_in_order(x_ND.double().square())
+    rows_ND = x_ND.flatten(0, -2)
+    square_N = torch.empty(rows_ND.shape[0], dtype=torch.float64)
+    _squares(rows_ND.numpy(), np.empty(rows_ND.shape[1], np.float64), square_N.numpy())
+    return square_N.view(x_ND.shape[:-1])
+
+
+@CompiledLoop
+def _squares(x_ND, folded_D, square_N):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    for row in range(x_ND.shape[0]):
+        square_N[row] = sum_of_products(x_ND[row], x_ND[row], folded_D)
 
 
 def directions_in_order(x_ND: Tensor) -> Tensor | None:
@@ -55,15 +86,8 @@ def directions_in_order(x_ND: Tensor) -> Tensor | None:
 def _directions(x_ND, folded_D, directions_ND):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     """Do what `x_ND / norms_in_order(x_ND)` does, and round; return whether all norms are positive."""
     for row in range(x_ND.shape[0]):
-        x_D, direction_D, width = x_ND[row], directions_ND[row], x_ND.shape[1]
-        for at in range(width):
-            folded_D[at] = np.float64(x_D[at]) * np.float64(x_D[at])
-        while width > 1:
-            half = (width + 1) // 2
-            for at in range(width - half):
-                folded_D[at] += folded_D[half + at]
-            width = half
-        norm = math.sqrt(folded_D[0])
+        x_D, direction_D = x_ND[row], directions_ND[row]
+        norm = math.sqrt(sum_of_products(x_D, x_D, folded_D))
         if not norm > 0:
             return False
         for at in range(x_D.size):

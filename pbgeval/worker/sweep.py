@@ -55,7 +55,7 @@ from pbgeval.ranking.query_group_state import (
     sample_cells,
 )
 from pbgeval.ranking.ranking_pass import Shared, rank, rank_given
-from pbgeval.ranking.settings import CandidateSets
+from pbgeval.ranking.settings import CandidateSets, Kept
 from pbgeval.scoring.deferred import Deferred, run_deferred
 from pbgeval.scoring.scorer import query_groups
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
@@ -102,13 +102,13 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     sets = candidate_sets(context, distinct(edges.columns.rel_n))
     candidates = relation_candidates(context, sets)
     vectors = EntityVectors(context.global_embeddings, config.max_norm, relation.dtype, context.device)
+    takes_all = context.settings.auc.takes_all
+    reads_scores = takes_all or config.save_topk is not None or bool(context.inputs.candidate_files)
     backend = backend_for(
         relation.scorer,
         context.device,
         relation.dtype,
-        keeps_scores=config.save_topk is not None
-        or context.settings.auc.takes_all
-        or bool(context.inputs.candidate_files),
+        kept=Kept.VALUES if reads_scores else Kept.NOTHING,
         num_cells=edges.num_edges * edges.numbering.num_entities,
     )
     of_query_groups = [

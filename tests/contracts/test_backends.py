@@ -12,6 +12,7 @@ from attrs import frozen
 from pbgeval.ranking.backend import Backend, backend_for
 from pbgeval.ranking.block import Block, CandidateRows, NotANumberError, QueryRows
 from pbgeval.ranking.exact import cells_between, decided
+from pbgeval.ranking.settings import Kept
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from pbgeval.scoring.exact import ExactComparator
@@ -32,13 +33,13 @@ def make_backend(request: pytest.FixtureRequest) -> Iterator[MakeBackend]:
     device = torch.device(request.getfixturevalue("kernel_device") if request.param == "gpu" else "cpu")
     check_kernels(device)
 
-    def make(name: str = "dot", *, exact: bool = False, keeps_scores: bool = False) -> Backend:
+    def make(name: str = "dot", *, exact: bool = False, kept: Kept = Kept.NOTHING) -> Backend:
         exactly = ExactComparator(name) if exact else None
         scorer = RelationScorer("likes", "none", {}, Comparator(name), False, "user", "user", exact_comparator=exactly)
         dtype = torch.float64 if exact else torch.float32
         if request.param == "torch":
-            return TorchBackend(scorer.comparator, scorer.exact_comparator, device, dtype, keeps_scores)
-        return backend_for(scorer, device, dtype, keeps_scores=keeps_scores, num_cells=1)
+            return TorchBackend(scorer.comparator, scorer.exact_comparator, device, dtype, kept)
+        return backend_for(scorer, device, dtype, kept=kept, num_cells=1)
 
     with loops_used(request.param == "cpu with loops"):
         yield make
@@ -132,12 +133,19 @@ def as_tuples(counts) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    ("exact", "keeps_scores", "excludes"),
-    [(False, False, False), (False, True, False), (False, False, True), (True, False, False), (True, True, True)],
+    ("exact", "kept", "excludes"),
+    [
+        (False, Kept.NOTHING, False),
+        (False, Kept.VALUES, False),
+        (False, Kept.NOTHING, True),
+        (True, Kept.NOTHING, False),
+        (True, Kept.SCORES, False),
+        (True, Kept.VALUES, True),
+    ],
 )
-def test_counts_are_those_by_sorting(make_backend, shape, exact, keeps_scores, excludes) -> None:
+def test_counts_are_those_by_sorting(make_backend, shape, exact, kept, excludes) -> None:
     """Scores of quarters are exact in any type of numbers, so exact and rounded counts are alike."""
-    backend, of = make_backend(exact=exact, keeps_scores=keeps_scores), drawn(shape, in_quarters=True)
+    backend, of = make_backend(exact=exact, kept=kept), drawn(shape, in_quarters=True)
     block = of.block(backend, excludes=excludes)
     exact_KC, true_Q = of.query_KD @ of.candidate_CD.T, (of.query_KD[of.row_Q] * of.true_QD).sum(1)
 
@@ -150,6 +158,8 @@ def test_counts_are_those_by_sorting(make_backend, shape, exact, keeps_scores, e
     excluded = set(of.excluded) if excludes else set()
     expected = of.counts(lambda row, at: float(exact_KC[row, at]), lambda query: float(true_Q[query]), excluded)
     assert as_tuples(counts.cpu()) == expected
+    if kept is not Kept.NOTHING:
+        assert torch.equal(found.scores_KC.cpu().double(), exact_KC.double())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -157,7 +167,7 @@ def test_counts_are_those_by_sorting(make_backend, shape, exact, keeps_scores, e
 def test_a_score_has_the_same_bits_alone_read_or_kept(make_backend, shape, name) -> None:
     of = drawn(shape, in_quarters=False)
     row_P, column_P = cells(of.known)
-    kept, forgotten = make_backend(name, keeps_scores=True), make_backend(name)
+    kept, forgotten = make_backend(name, kept=Kept.VALUES), make_backend(name)
     block = of.block(kept)
 
     scores_KC = kept.count(block).scores_KC
@@ -171,7 +181,7 @@ def test_a_score_has_the_same_bits_alone_read_or_kept(make_backend, shape, name)
 @pytest.mark.parametrize("name", COMPARATORS)
 def test_duplicates_of_a_true_entity_tie_with_it_and_are_not_better(make_backend, name) -> None:
     """Whatever the last bits of the score that it is compared by."""
-    backend, kept = make_backend(name), make_backend(name, keeps_scores=True)
+    backend, kept = make_backend(name), make_backend(name, kept=Kept.VALUES)
     of = drawn(SHAPES[-1], in_quarters=False)
     block = of.block(kept)
     score_QC, true_Q1 = kept.count(block).scores_KC.cpu(), block.queries.true.score_Q.cpu()[:, None]
@@ -188,7 +198,7 @@ def test_duplicates_of_a_true_entity_tie_with_it_and_are_not_better(make_backend
 
 
 def test_a_block_counts_alike_whether_the_scores_of_a_row_or_of_a_column_are_adjacent(make_backend) -> None:
-    backend = make_backend(keeps_scores=True)
+    backend = make_backend(kept=Kept.VALUES)
     block = drawn(SHAPES[-1], in_quarters=True).block(backend)
     scores_KC, true_Q = backend.count(block).scores_KC, block.queries.true.score_Q
 

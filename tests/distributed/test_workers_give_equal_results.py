@@ -20,6 +20,7 @@ SETTINGS = {
     "sampled": ["candidates=sampled", LOSS],
     "partition": ["candidates=partition", "topk_metrics=True", LOSS],
     "pbg_semantics": ["pbg_semantics=True", "workers=2", LOSS],
+    "losses from float32": ["candidates=sampled", "metrics=rank", "comparator=l2", LOSS],
     "per relation": [LOSS],  # one relation of the tiny case has all_negs
     "by degree": ["candidates=sampled", "num_degree_negs=3", "degree_power=0.75"],
     "all": ["candidates=all", "topk_metrics=True", "save_topk=5"],

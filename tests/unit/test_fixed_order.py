@@ -57,6 +57,21 @@ def test_directions_by_a_loop_have_the_bits_of_the_general_path(width, monkeypat
     assert fixed_order.directions_in_order(x_ND) is None
 
 
+@pytest.mark.parametrize("width", [0, 1, 2, 3, 8, 101])
+def test_squared_lengths_by_a_loop_have_the_bits_of_the_general_path(width, monkeypatch):
+    x_BND = torch.randn((3, 100, width), generator=torch.Generator().manual_seed(width))
+    x_BND[0, 5:9] *= 2.0**-140
+    x_BND[1, 9:12, 1:] = 0.0
+    expected_BN = sum_in_order(x_BND.double() * x_BND.double())
+    for has_loop in (True, False):
+        use_loops(monkeypatch, has_loop, fixed_order._squares)
+
+        assert torch.equal(fixed_order.squares_in_order(x_BND), expected_BN)
+        assert torch.equal(
+            fixed_order.squares_in_order(x_BND[..., ::2]), sum_in_order(x_BND[..., ::2].double().square())
+        )
+
+
 def test_a_sum_of_squares_of_the_largest_and_smallest_float32():
     largest, smallest = (struct.unpack("f", struct.pack("I", bits))[0] for bits in (0x7F7FFFFF, 1))
 

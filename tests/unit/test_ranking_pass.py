@@ -14,6 +14,7 @@ from pbgeval.ranking import cpu_counting, sampled_lists
 from pbgeval.ranking.backend import backend_for
 from pbgeval.ranking.cpu_backend import CpuBackend
 from pbgeval.ranking.gpu_backend import GpuBackend
+from pbgeval.ranking.settings import Kept
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.scorer import RelationScorer
 from tests.kit.case import TinyCase
@@ -22,11 +23,11 @@ from tests.kit.loops import use_loops
 
 
 def way(
-    name: str = "dot", device: str = "cpu", dtype: torch.dtype = torch.float32, keeps_scores: bool = False, **more: Any
+    name: str = "dot", device: str = "cpu", dtype: torch.dtype = torch.float32, kept: Kept = Kept.NOTHING, **more: Any
 ) -> str:
     """How inner products are counted."""
     scorer = RelationScorer("likes", "none", {}, Comparator(name, **more), False, "user", "user")
-    backend = backend_for(scorer, torch.device(device), dtype, keeps_scores=keeps_scores, num_cells=1)
+    backend = backend_for(scorer, torch.device(device), dtype, kept=kept, num_cells=1)
     if isinstance(backend, GpuBackend):
         return "tiles" if backend.counts_by_tiles else "scores"
     return "loop" if isinstance(backend, CpuBackend) and backend.counts_products else "scores"
@@ -37,7 +38,7 @@ def test_a_cpu_counts_float32_products_that_it_forgets_and_a_gpu_all_sums_over_c
 ) -> None:
     use_loops(monkeypatch, True)
     for device, forgetting in (("cpu", "loop"), ("cuda", "tiles"), ("meta", "scores")):
-        others = way("dot", device, torch.float64), way("l1", device), way("dot", device, keeps_scores=True)
+        others = way("dot", device, torch.float64), way("l1", device), way("dot", device, kept=Kept.VALUES)
         assert {*others} == {"tiles" if device == "cuda" else "scores"}
         assert way("l2", device, bias=True) == "scores"
         assert [forgetting] * 3 == [way(name, device) for name in ("dot", "cos", "l2")]
