@@ -28,6 +28,9 @@ class ConsoleObserver(Observer):
     _earlier: int = field(default=0, init=False)  # edges of the rounds of a sample before the one in hand
     _in_round: int = field(default=0, init=False)  # edges of this round; 0: there is no sample
     _is_last: bool = field(default=True, init=False)  # whether no later round is foreseen
+    _before: int | None = field(
+        default=None, init=False
+    )  # edges that were done before the first unit that is seen here
 
     @property
     def wants_estimates(self) -> bool:
@@ -68,8 +71,10 @@ class ConsoleObserver(Observer):
     def unit_finished(self, unit: UnitReport) -> None:
         bucket = unit.finished_bucket
         done, total = self._earlier + unit.edges_done, self._earlier + unit.edges_total
+        if self._before is None:  # a run that is resumed has edges that cost it no time
+            self._before = done - unit.num_edges
         if self._bar is not None:
-            speed = done / max(self._bar.tasks[-1].elapsed or unit.seconds, 1e-9)
+            speed = (done - self._before) / max(self._bar.tasks[-1].elapsed or unit.seconds, 1e-9)
             told = f"{done:,}{f'/{total:,}' if self._is_last else ''} {speed:,.0f} edges/s"
             if unit.mean_reciprocal_rank is not None:
                 told += f" MRR {unit.mean_reciprocal_rank:.4f}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
 from pbgeval.notation import Bucket
 from pbgeval.progress import BucketReport, UnitReport
+from pbgeval.report import console
 from pbgeval.report.console import ConsoleObserver
 
 
@@ -68,3 +70,20 @@ def test_shares_of_several_rounds_count_the_earlier_ones(
 
         lines = capfd.readouterr().err.splitlines()
         assert [shares(line) for line in lines] == [[], [], [62], [100]]
+
+
+def test_the_speed_of_a_resumed_run_is_of_what_it_does_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "_is_terminal", lambda: True)
+    observer = ConsoleObserver()
+    observer.started(100, 0)
+    bar = observer._bar
+    assert bar is not None
+    time.sleep(0.05)
+    least = bar.tasks[-1].elapsed
+
+    finished(observer, 90)  # 80 before
+
+    done, speed = re.fullmatch(r"(\d+)/100 ([\d,]+) edges/s MRR 0.5000", bar.tasks[-1].fields["told"]).groups()
+    assert done == "90"
+    assert float(speed.replace(",", "")) * least <= 10.5
+    observer.finished()
