@@ -9,10 +9,12 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
+from pbgeval.jit import CompiledLoop
 from pbgeval.notation import Side
 from pbgeval.ranking import counting, cpu_counting
 from pbgeval.ranking.block import Block, ChunkLists, Counted, ListCells
 from pbgeval.ranking.block_threads import BlockThreads
+from pbgeval.ranking.counting import CellIndex
 from pbgeval.ranking.cpu_lists import OPERATORS, ExactChunks, GatheredChunks, loop_arguments, slow_exact_lists
 from pbgeval.ranking.cpu_loops import (
     COLUMNS_AT_A_TIME,
@@ -20,6 +22,7 @@ from pbgeval.ranking.cpu_loops import (
     count_gathered,
     count_gathered_exactly,
     count_rows,
+    list_between,
 )
 from pbgeval.ranking.exact import limits
 from pbgeval.ranking.settings import Kept
@@ -131,15 +134,21 @@ class CpuBackend(TorchBackend):
         return {side: chunks.found(side) for side in lists.hidden}
 
     def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
-        # The loop needs the columns of a row to be adjacent.
-        is_by_row = scores_KC.stride(1) == 1 or scores_KC.shape[1] <= 1
-        num_cells = block.queries.num_queries * scores_KC.shape[1]
-        if is_by_row and count_rows.is_worth_compiling(num_cells, JIT_MIN_CELLS):
+        if _is_by_row(block, scores_KC, count_rows):
             limits_and_own = high_Q, low_Q, block.own_Q
             return cpu_counting.count_scores(
                 scores_KC, limits_and_own, block.queries.row_Q, block.excluded, block.known
             )
         return super().count_scores(block, scores_KC, high_Q, low_Q)
+
+    def cells_between(
+        self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts
+    ) -> CellIndex:
+        if _is_by_row(block, scores_KC, list_between):
+            num_excluded = 0 if block.excluded is None else block.excluded[0].numel()
+            of_queries = block.queries.row_Q, (high_Q, low_Q), counts.raw.tied_Q
+            return cpu_counting.cells_between(scores_KC, *of_queries, num_excluded)
+        return super().cells_between(block, scores_KC, high_Q, low_Q, counts)
 
     def _count_products(self, block: Block) -> Counted:
         queries, true = block.queries, block.queries.true
@@ -203,3 +212,9 @@ class CpuBackend(TorchBackend):
         with comparator.lock:
             comparator.tally.update(in_float64=int(between.numbers[1]))
         return Counted(counts, true.value_Q, self.values(block), cells, None)
+
+
+def _is_by_row(block: Block, scores_KC: Tensor, loop: CompiledLoop) -> bool:
+    """Return whether a loop takes a block of scores, and is worth loading: the columns of a row must be adjacent."""
+    num_cells = block.queries.num_queries * scores_KC.shape[1]
+    return (scores_KC.stride(1) == 1 or scores_KC.shape[1] <= 1) and loop.is_worth_compiling(num_cells, JIT_MIN_CELLS)

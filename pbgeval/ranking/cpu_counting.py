@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pbgeval.jit import is_installed
 from pbgeval.ranking.counting import CellIndex
-from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME, count_block, count_rows, multiply
+from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME, count_block, count_rows, list_between, multiply
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_in_chunks, padded_rows, product
 from pbgeval.stats.ranks import QueryCounts
@@ -211,11 +211,10 @@ def count_scores(
 ) -> QueryCounts:
     """Count a block; `queries` are high_Q, low_Q and own_Q."""
     num_rows, num_columns = scores_KC.shape
-    length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
     counts_6Q = np.zeros((6, row_Q.numel()), np.int64)
     known_start_K, known_P = by_row(known, num_rows, num_columns)
     count_rows(
-        scores_KC.as_strided((length,), (1,)).numpy(),  # from the first to the last score
+        _flat(scores_KC),
         scores_KC.stride(0),
         num_columns,
         row_Q.contiguous().numpy(),
@@ -225,6 +224,40 @@ def count_scores(
         counts_6Q,
     )
     return QueryCounts.of_rows(torch.from_numpy(counts_6Q))
+
+
+def cells_between(
+    scores_KC: Tensor, row_Q: Tensor, limits: tuple[Tensor, Tensor], tied_Q: Tensor, num_excluded: int
+) -> CellIndex:
+    """Return (query, column) of the scores between the limits of their query.
+
+    Args:
+        scores_KC: of rows, whose columns are adjacent.
+        row_Q: the row of each query.
+        limits: the highest and the lowest score that is listed, of each query.
+        tied_Q: how many of these compete, without the true entity.
+        num_excluded: how many cells of the block do not compete, beside the true entities.
+    """
+    # A query's true entity and what is excluded may lie between the limits, too.
+    query_P, column_P = np.empty((2, int(tied_Q.sum()) + row_Q.numel() + num_excluded), np.int64)
+    number = list_between(
+        _flat(scores_KC),
+        scores_KC.stride(0),
+        scores_KC.shape[1],
+        row_Q.contiguous().numpy(),
+        tuple(limit_Q.contiguous().numpy() for limit_Q in limits),
+        tied_Q.contiguous().numpy(),
+        query_P,
+        column_P,
+    )
+    return torch.from_numpy(query_P[:number]), torch.from_numpy(column_P[:number])
+
+
+def _flat(scores_KC: Tensor) -> np.ndarray:
+    """Return the numbers from the first to the last score; the columns of a row are adjacent."""
+    num_rows, num_columns = scores_KC.shape
+    length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
+    return scores_KC.as_strided((length,), (1,)).numpy()
 
 
 def by_row(cells: CellIndex | None, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray]:

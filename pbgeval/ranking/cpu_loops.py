@@ -167,6 +167,36 @@ def count_rows(
         )  # fmt: skip
 
 
+@CompiledLoop
+def list_between(
+    flat: Compiled,
+    stride: Compiled,
+    num_columns: Compiled,
+    row_Q: Compiled,
+    limits: Compiled,
+    tied_Q: Compiled,
+    query_P: Compiled,
+    column_P: Compiled,
+) -> Compiled:
+    """List the scores between the limits of their query, and return how many there are.
+
+    `tied_Q` is zero for queries that have none; `cpu_counting.cells_between` says what the other arrays are.
+    """
+    high_Q, low_Q = limits
+    number = 0
+    for query in range(row_Q.size):
+        high, low = high_Q[query], low_Q[query]
+        scores_C = flat[row_Q[query] * stride : row_Q[query] * stride + num_columns]
+        for first in range(0, num_columns if tied_Q[query] else 0, COLUMNS_LOOKED_AT):
+            few_C = scores_C[first : first + COLUMNS_LOOKED_AT]
+            if compare(few_C, high, low)[1]:
+                for at in range(few_C.size):
+                    if low <= few_C[at] <= high:
+                        query_P[number], column_P[number] = query, first + at
+                        number += 1
+    return number
+
+
 # Blocks of queries and candidates -> counts.
 
 

@@ -156,6 +156,15 @@ class TorchBackend:
             known=block.known_on_device,
         )
 
+    def cells_between(
+        self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts
+    ) -> CellIndex:
+        """Return (query, column), in order, of the cells from `low_Q` to `high_Q`, some of which do not compete.
+
+        `counts` is what `count_scores` returns.
+        """
+        return cells_between(block, scores_KC, high_Q, low_Q, counts)
+
     def compare(
         self, queries: QueryRows, query_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -280,7 +289,7 @@ class TorchBackend:
         bounds_K = fast.offset_K.flatten(), fast.error_K.flatten()
         high_Q, low_Q = limits(bounds_K, true, queries.row_on_device_Q, scores_KC.dtype)
         counts = self.count_scores(block, scores_KC, high_Q, low_Q)
-        cells = competing_cells(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
+        cells = competing_cells(block, self.cells_between(block, scores_KC, high_Q, low_Q, counts))
         if self.kept is Kept.VALUES:
             return self._counted(block, counts, true.value_Q, scores_KC, cells)
         if self.keeps_scores:

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from pbgeval.ranking.backend import Backend, backend_for
 from pbgeval.ranking.block import Block, CandidateRows, NotANumberError, QueryRows
-from pbgeval.ranking.exact import cells_between, decided
+from pbgeval.ranking.exact import decided
 from pbgeval.ranking.settings import Kept
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
@@ -204,7 +204,7 @@ def test_a_block_counts_alike_whether_the_scores_of_a_row_or_of_a_column_are_adj
 
     def found(scores_KC: torch.Tensor) -> tuple[torch.Tensor, ...]:
         counts = backend.count_scores(block, scores_KC, true_Q, true_Q)
-        return counts.rows(), *cells_between(block, scores_KC, true_Q, true_Q, counts)
+        return counts.rows(), *backend.cells_between(block, scores_KC, true_Q, true_Q, counts)
 
     assert all(map(torch.equal, found(scores_KC), found(scores_KC.T.contiguous().T)))
 
