@@ -142,12 +142,15 @@ def leave_as_it_is(_: pytest.MonkeyPatch) -> None:
 
 PATHS: Mapping[str, FastPath] = {
     "compiled": by_loops(cpu_loops.count_rows),
+    "open_cells": by_loops(cpu_loops.list_between),
     "blocks": by_loops(cpu_loops.count_block, cpu_loops.multiply),
     "lists": by_loops(cpu_loops.count_gathered),
     "exact_lists": by_loops(cpu_loops.count_gathered_exactly),
     "distances": by_loops(*(of.loop for of in COLUMN_DISTANCES), distances._absolute_of_pairs),
     "pairs": by_loops(exact._sums),
-    "values": by_loops(fast_products._grid_sums, fast_products._grid_rows, fixed_order._directions),
+    "values": by_loops(
+        fast_products._grid_sums, fast_products._grid_rows, fixed_order._directions, fixed_order._squares
+    ),
     "semi_join": by_loops(semi_join._passes),
     "clusters": by_loops(cluster_sums._add_rows),
     "bfloat16": FastPath(

@@ -27,14 +27,14 @@ from pbgeval.scoring.blas import (
     ZERO,
 )
 from pbgeval.scoring.entities import NORM_MARGIN
-from pbgeval.scoring.fixed_order import sum_of_products
 
 IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `count_gathered` knows
 DOT, COS, DISTANCE = range(3)  # what exact scores of prepared rows are
 # Of a large block, what is multiplied and compared at a time, so that its scores stay in a core's cache. Multiples of
 # what `product` pads to by any rule; they change no number.
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 192, 576
-
+# Beyond it, lists are left to torch, which then may have to multiply in float64 (`fast_products.LARGEST_SAFE_SCORE`).
+LARGEST_MAGNITUDE = 1e36
 COLUMNS_LOOKED_AT = 64  # at a time, for those that are open
 
 call = InnerLoop(lambda: compiled_call(NUM_ARGUMENTS))
@@ -627,6 +627,20 @@ def minus_squares(products: Compiled, square_q: Compiled, square_c: Compiled) ->
 
 
 @inner_loop()
+def sum_of_products(x_D: Compiled, y_D: Compiled, folded_D: Compiled) -> Compiled:
+    """Do what `fixed_order.sum_in_order` does with the products of two rows in float64, which have columns."""
+    width = x_D.size
+    for at in range(width):
+        folded_D[at] = np.float64(x_D[at]) * np.float64(y_D[at])
+    while width > 1:
+        half = (width + 1) // 2
+        for at in range(width - half):
+            folded_D[at] += folded_D[half + at]
+        width = half
+    return folded_D[0]
+
+
+@inner_loop()
 def divide_by_norm(x_D: Compiled, folded_D: Compiled, direction_D: Compiled) -> None:
     """Do what `fixed_order.directions_in_order` does; a row without a direction becomes NaN."""
     norm = math.sqrt(sum_of_products(x_D, x_D, folded_D))
@@ -783,9 +797,10 @@ def exact_queries(
 
 @inner_loop()
 def keep_scores(scores_C: Compiled, factor: Compiled, end: Compiled, added: Compiled, kept_C: Compiled) -> None:
-    """Write the scores of a query in float32, with the bits that `FloatProduct` and `TorchBackend` give them.
+    """Write the scores of a query in float32.
 
-    Only where a distance's products are below 2^-126 do last bits differ: there the factor 2 is lost.
+    The bits are those of `FloatProduct` and `TorchBackend`, unless a distance's products are subnormal: halving rounds
+    those.
     """
     added = np.float32(added)
     for at in range(kept_C.size):
@@ -845,6 +860,8 @@ def count_side_exactly(
         middle = clamped(middle, end)  # which brings it no farther from the true score
         # Half of a candidate's square is added under a distance, and was rounded before; the other half allows for it.
         magnitude = length * longest + (largest_square if of_squares else 0.0)
+        if magnitude > LARGEST_MAGNITUDE:
+            total += np.inf
         # Neither the true score nor a candidate's is off by more; the rest allows for rounding the limits.
         gap = 2 * (magnitude * relative + flushed * (1 + length + longest)) + abs(middle) * 2.0**-22
         high, low = middle + gap * (1 + 2.0**-20), middle - gap * (1 + 2.0**-20)

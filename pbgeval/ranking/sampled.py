@@ -28,7 +28,7 @@ from pbgeval.ranking.counting import (
     joined,
     no_cells,
 )
-from pbgeval.ranking.draws import DrawStream, uniform_below
+from pbgeval.ranking.draws import HOST, DrawStream, uniform_below
 from pbgeval.ranking.exact import signs_of, with_signs
 from pbgeval.ranking.groups import Group, refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
@@ -45,6 +45,9 @@ from pbgeval.storage.transfers import sent
 
 # The random words of the AUC's cells of a unit's edges on a side, on a device; None: every cell is compared.
 WordsOn = Callable[[Side, torch.device], Tensor | None]
+
+# Where a loss keeps their scores, so many chunks are counted together, if they have no more cells in all.
+CHUNKS_OF_LOSS, CELLS_OF_LOSS = 8, 1 << 24
 
 # Queries and lists of candidates -> the special cells: known answers, copies of true entities.
 #
@@ -661,23 +664,32 @@ def count_sampled(
         for scored in found:
             _tally(scored, tallies[scored.part.hidden], deferred)
 
-    if settings.kept is not Kept.SCORES:  # a loop stores none
+    if settings.kept is not Kept.SCORES:  # no scores are stored, so the loop takes the whole block
         found = count_by_loop(*arguments, slice(0, num_chunks), settings)
         if found is not None:
             add(found)
             return
-    step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
+    step = _chunks_at_a_time(
+        group,
+        num_queries,
+        max(candidates.ids_BC.shape[1] for candidates in lists.values()),
+        keeps_scores=settings.kept is Kept.SCORES,
+    )
     for start in range(0, num_chunks, step):
         chunks = slice(start, min(start + step, num_chunks))
         found = count_by_loop(*arguments, chunks, settings) if settings.kept is Kept.SCORES else None
         add(count_prepared(*arguments, chunks, settings) if found is None else found)
 
 
-def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int) -> int:
-    """Return how many chunks to score together, as limited by the size of their rows and scores."""
-    table = group.tables[Side.LHS]
+def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int, *, keeps_scores: bool) -> int:
+    """Return how many chunks to score together, as limited by the size of their rows and scores.
+
+    A loss's last bits depend on it, whether a loop counts or not. A loop has a few chunks, so that threads share them.
+    """
+    table, num_cells = group.tables[Side.LHS], num_queries * num_candidates
     sizes, row_numbers = sizes_on(table.device), (num_queries + num_candidates) * table.embeddings_ND.shape[1]
-    return max(1, min(sizes.cells // (num_queries * num_candidates), sizes.numbers // max(row_numbers, 1)))
+    few = min(CHUNKS_OF_LOSS, CELLS_OF_LOSS // num_cells) if keeps_scores and table.device == HOST else 1
+    return max(1, few, min(sizes.cells // num_cells, sizes.numbers // max(row_numbers, 1)))
 
 
 def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:

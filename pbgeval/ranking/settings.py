@@ -34,7 +34,7 @@ class Kept(Enum):
     """What a backend keeps of the scores of a block that it has counted."""
 
     NOTHING = "nothing"
-    SCORES = "scores"  # for a loss: where ranks are exact, the float32 scores that they are counted from
+    SCORES = "scores"  # for a loss: where ranks are exact, the rounded scores that they are counted from
     VALUES = "values"  # to be compared and reported: where ranks are exact, in float64
 
 

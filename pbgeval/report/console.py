@@ -28,9 +28,8 @@ class ConsoleObserver(Observer):
     _earlier: int = field(default=0, init=False)  # edges of the rounds of a sample before the one in hand
     _in_round: int = field(default=0, init=False)  # edges of this round; 0: there is no sample
     _is_last: bool = field(default=True, init=False)  # whether no later round is foreseen
-    _before: int | None = field(
-        default=None, init=False
-    )  # edges that were done before the first unit that is seen here
+    # Edges that were done before the first unit that is seen here.
+    _before: int | None = field(default=None, init=False)
 
     @property
     def wants_estimates(self) -> bool:

@@ -76,7 +76,10 @@ class FloatProduct:
     def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
         """Turn prepared rows into the operand of a product."""
         vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
-        square_N = squares_in_order(vector_ND) if self.comparator.adds_squares else squared_lengths(vector_ND)
+        in_order = (
+            self.comparator.adds_squares and vector_ND.device.type == "cpu"
+        )  # as loops that keep scores have them
+        square_N = squares_in_order(vector_ND) if in_order else squared_lengths(vector_ND)
         rounded_ND = vector_ND.to(self.dtype)
         lost_N = torch.zeros_like(square_N)
         if self.in_bfloat16:  # the difference is exact: a number and its rounding are close
@@ -104,7 +107,7 @@ class FloatProduct:
 
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
         """Multiply queries (..., K, W) and candidates (..., C, W)."""
-        scores_KC = product(queries.factors_ND, candidates.factors_ND)
+        scores_KC = _product_alike(queries.factors_ND, candidates.factors_ND)
         offset_K, error_K = self.bounds(queries, candidates)
         if self.comparator.clamps:
             return _with_bias(self.comparator, scores_KC.clamp_(-CLAMP, CLAMP), error_K, (queries, candidates))
@@ -164,7 +167,7 @@ class GridProduct:
         """Return the values of a block and their error bounds."""
         values_KC = _values(
             self.comparator,
-            _product(queries.factors_ND, candidates.factors_ND),
+            queries.factors_ND @ candidates.factors_ND.mT,  # sums on grids are exact in any order
             (queries.square_N.unsqueeze(-1), queries.bias_N.unsqueeze(-1), queries.constant_N.unsqueeze(-1)),
             (candidates.square_N.unsqueeze(-2), candidates.bias_N.unsqueeze(-2)),
         )
@@ -518,6 +521,8 @@ def _with_bias(
     return FastScores(scores_KC, torch.zeros_like(error_K), error_K)
 
 
-def _product(query_KD: Tensor, candidate_CD: Tensor) -> Tensor:
-    """Multiply by torch's own product: bounds hold for any order of additions, and sums on grids are exact."""
-    return query_KD @ candidate_CD.mT
+def _product_alike(query_BKD: Tensor, candidate_BCD: Tensor) -> Tensor:
+    """Multiply as compiled loops do: both make the scores of a loss. No loop runs on a GPU."""
+    if query_BKD.device.type == "cpu":
+        return product(query_BKD, candidate_BCD)
+    return query_BKD @ candidate_BCD.mT

@@ -32,11 +32,11 @@ def sum_in_order(x_ND: Tensor) -> Tensor:
 
 
 @inner_loop()
-def sum_of_products(x_D, y_D, folded_D):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
-    """Do what `sum_in_order` does with the products of two rows in float64, which have columns."""
+def _square(x_D, folded_D):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Do what `sum_in_order` does with the squares of a row in float64, which has columns."""
     width = x_D.size
     for at in range(width):
-        folded_D[at] = np.float64(x_D[at]) * np.float64(y_D[at])
+        folded_D[at] = np.float64(x_D[at]) * np.float64(x_D[at])
     while width > 1:
         half = (width + 1) // 2
         for at in range(width - half):
@@ -64,7 +64,7 @@ def squares_in_order(x_ND: Tensor) -> Tensor:
 @CompiledLoop
 def _squares(x_ND, folded_D, square_N):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     for row in range(x_ND.shape[0]):
-        square_N[row] = sum_of_products(x_ND[row], x_ND[row], folded_D)
+        square_N[row] = _square(x_ND[row], folded_D)
 
 
 def directions_in_order(x_ND: Tensor) -> Tensor | None:
@@ -87,7 +87,7 @@ def _directions(x_ND, folded_D, directions_ND):  # type: ignore[no-untyped-def] 
     """Do what `x_ND / norms_in_order(x_ND)` does, and round; return whether all norms are positive."""
     for row in range(x_ND.shape[0]):
         x_D, direction_D = x_ND[row], directions_ND[row]
-        norm = math.sqrt(sum_of_products(x_D, x_D, folded_D))
+        norm = math.sqrt(_square(x_D, folded_D))
         if not norm > 0:
             return False
         for at in range(x_D.size):

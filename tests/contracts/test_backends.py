@@ -15,7 +15,7 @@ from pbgeval.ranking.exact import decided
 from pbgeval.ranking.settings import Kept
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
-from pbgeval.scoring.exact import ExactComparator
+from pbgeval.scoring.exact import EXACT_COMPARATORS, ExactComparator
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.scoring.true_scores import ExactTrue, TrueScores
@@ -160,6 +160,20 @@ def test_counts_are_those_by_sorting(make_backend, shape, exact, kept, excludes)
     assert as_tuples(counts.cpu()) == expected
     if kept is not Kept.NOTHING:
         assert torch.equal(found.scores_KC.cpu().double(), exact_KC.double())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", EXACT_COMPARATORS)
+def test_scores_for_a_loss_are_values_but_for_rounding_and_are_counted_alike(make_backend, shape, name) -> None:
+    of, found = drawn(shape, in_quarters=False), []
+    for kept in (Kept.SCORES, Kept.VALUES):
+        backend = make_backend(name, exact=True, kept=kept)
+        found.append(backend.count_decided(of.block(backend)))
+
+    scores, values = found
+    assert torch.allclose(scores.scores_KC.double(), values.scores_KC.double(), atol=2e-5, rtol=0)
+    assert torch.equal(scores.read_P, values.read_P)
+    assert as_tuples(scores.counts.cpu()) == as_tuples(values.counts.cpu())
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -20,12 +20,13 @@ SETTINGS = {
     "sampled": ["candidates=sampled", LOSS],
     "partition": ["candidates=partition", "topk_metrics=True", LOSS],
     "pbg_semantics": ["pbg_semantics=True", "workers=2", LOSS],
-    "losses from float32": ["candidates=sampled", "metrics=rank", "comparator=l2", LOSS],
     "per relation": [LOSS],  # one relation of the tiny case has all_negs
     "by degree": ["candidates=sampled", "num_degree_negs=3", "degree_power=0.75"],
     "all": ["candidates=all", "topk_metrics=True", "save_topk=5"],
     "observed": ["candidates=all", "type_constraint=observed"],
     "max_memory": ["candidates=all", "max_memory=2GB"],
+    "losses from float32": ["candidates=sampled", "metrics=rank", "comparator=l2", LOSS],
+    "losses of partitions": ["candidates=partition", "metrics=rank", LOSS],
 }
 WORKERS_AND_THREADS = [((1, 2), (3, 1)), ((2, 2), (5, 1))]
 

@@ -21,6 +21,7 @@ from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.cpu_loops import put_on_grid, value_on_grids
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.query_group_state import ScoreCollector
+from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring import block_sizes, comparators, exact, fast_products
 from tests.examples import crossed
 from tests.kit.case import TinyCase
@@ -60,6 +61,8 @@ SETTINGS_OF_CHUNKS = {  # and whether the loop gathers the lists
     "a loss of distances": (("compute_loss=True", "comparator=l2"), False),
     "a loss of biased cosines": (("compute_loss=True", "comparator=cos", "bias=True"), False),
     "a loss, clamped, no batch": (("compute_loss=True", "comparator=clamped_dot", "num_batch_negs=0"), False),
+    "a loss, biased and scaled": (("compute_loss=True", "loss_fn=softmax", "bias=True", "max_norm=1.5"), False),
+    "a loss of squares, constrained": (("compute_loss=True", "comparator=squared_l2", *SETTINGS["by relation"]), None),
 }
 EXACT_SETTINGS = [("raw", 1.0), ("filtered", 1.0), ("filtered", 0.2), ("filtered", None), ("by relation", 1.0)]
 
@@ -282,6 +285,33 @@ def test_lists_that_are_gathered_exactly_give_the_figures_of_the_general_path(
     case = write_case(tmp_path / "case", monkeypatch, dynamic=dynamic, dimension=dimension)
 
     assert (num_gathered(case, "precision=exact", *overrides) > 0) is (name != "biased distances")
+
+
+@pytest.mark.parametrize(
+    ("name", "dynamic", "dimension"),
+    crossed([of for of in SETTINGS_OF_CHUNKS if "loss" in of], DYNAMIC_AND_DIMENSION, quick=6, thorough=2),
+)
+def test_a_loss_is_made_of_scores_with_the_bits_of_the_general_path(
+    name: str, dynamic: bool, dimension: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, folded, fold = (
+        write_case(tmp_path / "case", monkeypatch, dynamic=dynamic, dimension=dimension),
+        [],
+        LossFold.fold,
+    )
+    monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(2)))
+
+    def noted(self: LossFold, scores_KC: torch.Tensor, *others: Any) -> None:
+        folded.append(scores_KC.clone())
+        fold(self, scores_KC, *others)
+
+    monkeypatch.setattr(LossFold, "fold", noted)
+    assert num_gathered(case, "precision=exact", *SETTINGS_OF_CHUNKS[name][0])
+
+    of_loop, of_torch = folded[: len(folded) // 2], folded[len(folded) // 2 :]
+    assert len(of_loop) > 5
+    assert {scores_QC.dtype for scores_QC in folded} == {torch.float32}
+    assert all(map(torch.equal, of_loop, of_torch))
 
 
 @pytest.mark.parametrize("room", [0, 1])

@@ -85,7 +85,13 @@ JOBS = {
     "exact lists": Job(
         ("compiled", "exact_lists"), "sampled", ("complex_diagonal",) * 3, dynamic=True, precision="exact"
     ),
-    "sums": Job(("compiled", "distances", "pairs"), "all", ("diagonal", "none"), comparator="l1", precision="exact"),
+    "sums": Job(
+        ("compiled", "open_cells", "distances", "pairs"),
+        "all",
+        ("diagonal", "none"),
+        comparator="l1",
+        precision="exact",
+    ),
 }
 EACH_ALONE = [(name, path) for name, job in JOBS.items() for path in job.paths]
 

@@ -120,6 +120,7 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
         ("distances", "pairs", "values", "semi_join", "bfloat16", "float32", "moved_operators", "exact_lists"), ()
     ),
     "clusters": (),
+    "open_cells": (),
 }
 
 

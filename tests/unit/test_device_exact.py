@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.gpu_backend import GpuBackend
+from pbgeval.ranking.settings import Kept
 from pbgeval.scoring import device_exact, device_lists
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.device_exact import ExactCounts, ExactRows, Target
@@ -264,7 +265,7 @@ def test_too_many_open_cells_are_counted_in_halves(
         queries = QueryRows(query_BKD, query_Q, true, grids.comparator, each_own=True)
         candidates = CandidateRows(candidate_BCD, grids.comparator)
         block = Block(queries, candidates, own_Q, known, excluded, marks=marks)
-        backend = GpuBackend(Comparator("dot", False), grids.comparator, query_BKD.device, torch.float32, False)
+        backend = GpuBackend(Comparator("dot", False), grids.comparator, query_BKD.device, torch.float32, Kept.NOTHING)
         counted.append(backend.count_decided(block).counts)
     for whole, halves in zip(*(of._parts for of in counted), strict=True):
         assert all(map(torch.equal, whole.columns, halves.columns))

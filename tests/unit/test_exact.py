@@ -15,6 +15,7 @@ from pbgeval.ranking import cpu_counting, torch_backend
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
 from pbgeval.ranking.exact import cells_between, competing_cells, decided, limits
+from pbgeval.ranking.settings import Kept
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.comparators import ZeroVectorError
 from pbgeval.scoring.exact import ExactComparator
@@ -91,7 +92,7 @@ def counted(kind: str, queries: QueryRows, candidate_CL: torch.Tensor, own_Q: to
     """The counts of one block."""
     candidates = CandidateRows(candidate_CL[None], queries.exact_comparator)
     block = Block(queries, candidates, own_Q, None)
-    backend = CpuBackend(None, queries.exact_comparator, torch.device("cpu"), torch.float64, False, True)
+    backend = CpuBackend(None, queries.exact_comparator, torch.device("cpu"), torch.float64, Kept.NOTHING, True)
     if kind in ("compiled", "bfloat16"):
         if not queries.exact_comparator.is_product:
             return None
