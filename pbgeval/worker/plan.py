@@ -48,7 +48,8 @@ from pbgeval.worker.record import Record
 
 MEASURED_SECONDS = 0.5  # at most
 MEASURED_SHARE = 0.01  # of a run, at most, where the run itself is planned
-SECONDS_OF_SMALL_RUNS = 3.0  # which measure nothing
+SECONDS_OF_SMALL_RUNS = 3.0  # which measure nothing before they begin
+SECONDS_OF_SMALL_PLANS = 1.0  # of a run whose plan measures nothing
 # Of a core or a GPU; beside terms, lists are drawn, queries counted and saved. They decide only whether and how long to
 # measure.
 TERMS_PER_SECOND = {"cpu": 2e10, "cuda": 2e12}
@@ -119,6 +120,11 @@ class RunPlan:
     def is_small(self) -> bool:
         """Whether the run takes some seconds, and a measurement is not worth its time."""
         return self.coarse_seconds < SECONDS_OF_SMALL_RUNS
+
+    @property
+    def is_planned_small(self) -> bool:
+        """The same of a plan that is asked for, which may take longer."""
+        return self.coarse_seconds < SECONDS_OF_SMALL_PLANS
 
     @property
     def measured_seconds(self) -> float:
@@ -325,7 +331,8 @@ def _measured(trial: _Trial, limit: float) -> Speed:
         num_edges = min(STEP * num_edges, most)
         points = [(run.num_edges, run.own_seconds) for run in runs[-2:]]
         expected = _extended([points[0], points[-1]], num_edges, num_units=1)
-        if sum(run.own_seconds for run in runs) + expected > limit:
+        # One run does not tell what each edge takes beside the rest: the first takes as long as a table that is prepared.
+        if len(runs) > 1 and sum(run.own_seconds for run in runs) + expected > limit:
             break
         run = trial.run(num_edges)
         # Time grows less than edges, except where a loop is loaded for larger blocks.

@@ -56,6 +56,7 @@ def planned(case: TinyCase, *overrides: str, workers: int = 1) -> RunPlan:
 def measures_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have even tiny runs measured."""
     monkeypatch.setattr(planning, "SECONDS_OF_SMALL_RUNS", 0.0)
+    monkeypatch.setattr(planning, "SECONDS_OF_SMALL_PLANS", 0.0)
     monkeypatch.setattr(planning, "FIRST_CELLS", 1)
 
 
