@@ -365,7 +365,7 @@ class EvalConfig:
         "Unset: realistic, or pessimistic with pbg_semantics. All three are always written.",
     )
     hits_at: list[int] = key(lambda: [1, 3, 5, 10, 50], EVALUATION, "Cutoffs k of hits@k.")
-    compute_loss: bool = key(False, EVALUATION, "True: also compute PBG's loss.")
+    compute_loss: bool = key(False, EVALUATION, "True: also compute PBG's loss, of sampled or partition candidates.")
     loss_fn: str = key("ranking", EVALUATION, "Loss for compute_loss: logistic, ranking or softmax.")
     margin: float = key(0.1, EVALUATION, "Margin of the ranking loss.")
     pbg_semantics: bool = key(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from itertools import product
@@ -121,6 +121,7 @@ class Figures(Mapping[str, Value]):
     by_key: Mapping[str, Value]
     headline: str  # the rank type that a name without one means
     title: str = "Figures"
+    others: Collection[str] = ()  # keys that have no figure here
 
     def __getitem__(self, name: str) -> Value:
         """Return a figure; None where it is undefined.
@@ -128,7 +129,7 @@ class Figures(Mapping[str, Value]):
         Raises:
             KeyError: no such metric; the message names the nearest.
         """
-        return self.by_key[resolve(name, self.headline, self.by_key.keys())]
+        return self.by_key.get(resolve(name, self.headline, {*self.by_key, *self.others}))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.by_key)
@@ -258,12 +259,14 @@ class Report(Result, Printed):
         """Standard errors by metric, over draws of the test edges; of a sample of edges, those of the estimates.
 
         Edges are drawn independently of each other, but queries of one key, and of one edge, depend on each other.
+        A metric has None where all queries agree, or no error is computed.
 
         Examples:
             >>> 0 < report.standard_errors["mrr"] < report["mrr"]
             True
         """
-        return Figures(errors_of(self.document), self.document["headline"], "Standard errors")
+        document = self.document
+        return Figures(errors_of(document), document["headline"], "Standard errors", document["metrics"].keys())
 
     @property
     def tables(self) -> tuple[str, ...]:

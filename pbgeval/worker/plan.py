@@ -331,7 +331,7 @@ def _measured(trial: _Trial, limit: float) -> Speed:
         num_edges = min(STEP * num_edges, most)
         points = [(run.num_edges, run.own_seconds) for run in runs[-2:]]
         expected = _extended([points[0], points[-1]], num_edges, num_units=1)
-        # One run does not tell what each edge takes beside the rest: the first takes as long as a table that is prepared.
+        # One run does not tell what each edge takes beside what is prepared once.
         if len(runs) > 1 and sum(run.own_seconds for run in runs) + expected > limit:
             break
         run = trial.run(num_edges)

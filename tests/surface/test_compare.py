@@ -227,8 +227,14 @@ def test_two_runs_with_names_are_compared_as_two(
     told = sentence_of_two(found, ["dot", "cos"])
     assert done["text"].splitlines()[0] == told  # before the tables
     assert plain.splitlines()[0] == sentence_of_two(found, "AB")
-    assert done["text"].splitlines()[3:] == plain.splitlines()[3:]
-    assert not lacking(done["text"], "A: dot, a (", "B: cos, b (", "by relation")
+    cells = [[*map(str.split, text.splitlines()[6:])] for text in (done["text"], plain)]  # below the names of columns
+    assert cells[0][:3] == cells[1][:3]
+    assert not lacking(done["text"], "dot: a (", "cos: b (", "cos − dot", "by relation")
+    page = command(tmp_path, "B=a", "A=b", "--format", "html").printed
+    assert "A − B" in page
+    assert "B − A" not in page
+    long = command(tmp_path, "the first of both=a", "cos=b", "--format", "text").printed
+    assert not lacking(long, "A: the first of both, a (", "B: cos, b (", "B − A")
     for form in ("md", "latex"):
         assert not lacking(done[form], told[:20], "Lower is better for", "n.s.: the interval leaves out 0")
     lines = done["latex"].splitlines()

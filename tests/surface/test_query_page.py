@@ -354,6 +354,7 @@ def test_faults_are_one_line_and_say_what_to_do(root: Path, tmp_path: Path) -> N
     for arguments, words in (
         (("report", "a", "--format", "md"), "--format has no effect with --queries"),
         (("compare", "a", "b", "a"), "--queries: expected two runs, got 3"),
+        (("compare", "old=a", "b"), "old=a: with --queries, expected a run without a name"),
         (("compare", "a", "b", "--metric", "mrr"), "--metric has no effect with --queries"),
         (("compare", "a", "b", "--format", "csv"), "--format csv: with --queries, expected text, md, latex or html"),
     ):
