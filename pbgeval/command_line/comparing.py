@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pbgeval.report.queries import QueryPage
 
 FORMAT_OF_SUFFIX = {
+    "": "text",
+    ".txt": "text",
     ".json": "json",
     ".csv": "csv",
     ".md": "md",
@@ -99,7 +101,10 @@ def compare(
     from pbgeval.storage.writing import write_atomically
 
     options = CompareOptions(edges, metric, side, rank_type, filter_, clusters)
-    form = format_ or FORMAT_OF_SUFFIX.get("" if output is None else output.suffix.lower(), "text")
+    form = format_ or FORMAT_OF_SUFFIX.get("" if output is None else output.suffix.lower())
+    if form is None:
+        ends = ", ".join(filter(None, FORMAT_OF_SUFFIX))
+        raise ConfigError(f"{output}: expected a file that ends in one of {ends}, or --format")
     if queries:
         given = {"--edges": edges is not None, "--metric": metric is not None, "--clusters": clusters != "key"}
         refuse_beside_queries(given)
@@ -131,6 +136,8 @@ def _compared(runs: Sequence[str], options: CompareOptions, *, each_with_each: b
 
     names = [name or own for (name, _), own in zip(given, names_of([folder for _, folder in given]), strict=True)]
     if len(given) == 2 and names[0] != names[1] and not each_with_each:
+        if names[0] == "B" or names[1] == "A":
+            raise ConfigError(f"{' '.join(runs)}: tables call the first run A and the second B; give them other names")
         return compare_two(given[0][1], given[1][1], options, (names[0], names[1]))
     return compare_groups(grouped((name, folder) for name, (_, folder) in zip(names, given, strict=True)), options)
 

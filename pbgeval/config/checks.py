@@ -314,7 +314,9 @@ def _is_featurized(config: EvalConfig, entity_type: str) -> bool:
     return entity_type in config.entities and config.entities[entity_type].featurized
 
 
-_LOSS = "PBG's loss needs candidates = 'sampled' or 'partition'; evaluate it apart, or set compute_loss = False"
+_LOSS = (
+    "PBG's loss needs candidates = 'sampled' or 'partition'; compute it in a separate run, or set compute_loss = False"
+)
 
 CHECKS: tuple[Check, ...] = (
     _bounds,

@@ -333,7 +333,7 @@ class Curves:
         return is_ahead and ends[1] >= 2 * ends[0]
 
     @property
-    def is_near_chance(self) -> bool:
+    def fits_training_alone(self) -> bool:
         """Whether held-out edges were never twice as good as by chance, and training edges are far ahead of them."""
         lists, best = self.last.lists, self.best
         if self.metric != "mrr" or lists is None or best is None or best.after is None:
@@ -344,7 +344,7 @@ class Curves:
     def hardly_learns(self) -> bool:
         """Whether training edges are not twice as good as by chance, either."""
         lists, training = self.last.lists, self.last.training
-        if not self.is_near_chance or lists is None or training is None:
+        if not self.fits_training_alone or lists is None or training is None:
             return False
         return training < 2 * lists.mrr_by_chance
 

@@ -46,8 +46,8 @@ from pbgeval.storage.transfers import sent
 # The random words of the AUC's cells of a unit's edges on a side, on a device; None: every cell is compared.
 WordsOn = Callable[[Side, torch.device], Tensor | None]
 
-# Where a loss keeps their scores, so many chunks are counted together, if they have no more cells in all.
-CHUNKS_OF_LOSS, CELLS_OF_LOSS = 8, 1 << 24
+# Where a loss keeps their scores, so many chunks are counted together, unless their scores or rows have more numbers.
+CHUNKS_OF_LOSS, NUMBERS_OF_LOSS = 8, 1 << 24
 
 # Queries and lists of candidates -> the special cells: known answers, copies of true entities.
 #
@@ -684,11 +684,13 @@ def count_sampled(
 def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int, *, keeps_scores: bool) -> int:
     """Return how many chunks to score together, as limited by the size of their rows and scores.
 
-    A loss's last bits depend on it, whether a loop counts or not. A loop has a few chunks, so that threads share them.
+    A loss's last bits depend on it, whether a loop counts or not. A loop gets a few chunks, so that threads share them.
     """
     table, num_cells = group.tables[Side.LHS], num_queries * num_candidates
     sizes, row_numbers = sizes_on(table.device), (num_queries + num_candidates) * table.embeddings_ND.shape[1]
-    few = min(CHUNKS_OF_LOSS, CELLS_OF_LOSS // num_cells) if keeps_scores and table.device == HOST else 1
+    few = 1
+    if keeps_scores and table.device == HOST:
+        few = min(CHUNKS_OF_LOSS, NUMBERS_OF_LOSS // max(num_cells, row_numbers))
     return max(1, few, min(sizes.cells // num_cells, sizes.numbers // max(row_numbers, 1)))
 
 

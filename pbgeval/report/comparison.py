@@ -110,10 +110,6 @@ class RunComparison(Printed):
         return writers[form](self.tables())
 
 
-LETTERS = ("A", "B")  # what runs without names are called
-LONGEST_HEAD = 12  # letters of a name that a column has room for
-
-
 @frozen(eq=False, repr=False, kw_only=True)
 class Comparison(RunComparison):
     """How run B differs from run A.
@@ -133,18 +129,12 @@ class Comparison(RunComparison):
     left_out: str  # how many evaluated edges the imports of the runs left out; empty if none
     differences: tuple[Difference, ...]  # corrected for their number
     relations: tuple[RelationDifferences, ...]  # each metric corrected for the number of relations; none without edges
-    names: tuple[str, str] = LETTERS  # of the runs
+    names: tuple[str, str] = ("A", "B")  # of the runs
 
     @property
-    def heads(self) -> tuple[str, str]:
-        """What tables and charts call the runs: their names, where these are short enough for a column."""
-        return self.names if max(map(len, self.names)) <= LONGEST_HEAD else LETTERS
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of figures."""
-        a, b = self.heads
-        return a, b, f"{b} − {a}", "95% interval"
+    def names_with_letters(self) -> list[str]:
+        """The runs' names, each with its letter in tables; letters alone where runs have no names."""
+        return with_letters(self.names)
 
     def __getitem__(self, name: str) -> Difference:
         """Return the difference in a metric, by any of its names.
@@ -175,14 +165,14 @@ class Comparison(RunComparison):
         tables = [
             DataTable(
                 f"{self.title}; {describe_runs(self)}",
-                ("metric", *self.columns, "p", "p (Holm)"),
+                ("metric", *_COLUMNS, "p", "p (Holm)"),
                 [
                     (short_title(of.metric), *cells_of(of, decimals), probability(of.p_value), _corrected(of))
                     for of in self.differences
                 ],
                 "\n".join([*told, *self.condition_sentences]),
                 "all-metrics",
-                lead=sentence_of_two(self, self.names),
+                lead=sentence_of_two(self, self.names_with_letters),
             )
         ]
         if self.relations and self.differences:
@@ -191,7 +181,7 @@ class Comparison(RunComparison):
             tables.append(
                 DataTable(
                     f"{short_title(self.differences[at].metric)} by relation",
-                    ("relation", "queries", *self.columns, "p (Holm)"),
+                    ("relation", "queries", *_COLUMNS, "p (Holm)"),
                     [
                         (
                             of.relation,
@@ -279,7 +269,7 @@ def compare_two(
     a: Result | str | PathLike[str],
     b: Result | str | PathLike[str],
     options: CompareOptions,
-    names: tuple[str, str] = LETTERS,
+    names: tuple[str, str] = ("A", "B"),
 ) -> Comparison:
     """Compare two runs as `compare` does."""
     pair = PairedRuns.open([a, b], options)
@@ -315,6 +305,7 @@ def _relations(pair: PairedRuns, groups: Sequence[GroupDifferences]) -> tuple[Re
 
 MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
 MIN_P = 1e-4  # smaller ones are written as below this
+_COLUMNS = ("A", "B", "B − A", "95% interval")
 MEANING_OF_P = (
     "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
     f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant.",
@@ -325,12 +316,11 @@ MEANING_OF_P = (
 
 
 def describe_runs(comparison: Comparison) -> str:
-    """Return each run's head, its name if that is another, its folder, and its model where the models differ."""
+    """Return each run's letter, its name if it has one, its folder, and its model where the models differ."""
     models, told = (comparison.a_model, comparison.b_model), []
     differ = len({*models}) > 1
-    folders = comparison.a, comparison.b
-    for head, name, folder, model in zip(comparison.heads, comparison.names, folders, models, strict=True):
-        told.append(f"{head}: {f'{name}, ' if name != head else ''}{folder}{f' ({model})' if differ else ''}")
+    for letter, name, folder, model in zip("AB", comparison.names, (comparison.a, comparison.b), models, strict=True):
+        told.append(f"{letter}: {f'{name}, ' if name != letter else ''}{folder}{f' ({model})' if differ else ''}")
     return ", ".join(told) + (f"; model of both: {models[0]}" if models[0] and not differ else "")
 
 
@@ -368,15 +358,18 @@ def difference_tiles(comparison: Comparison) -> list[Tile]:
     tiles = []
     for of in [found[name] for name in LARGE if name in found] or [*found.values()][: len(LARGE)]:
         a, b, difference, interval = cells_of(of, decimals_of_table([of]))
-        name_a, name_b = comparison.heads
-        better = name_b if of.difference * of.direction > 0 else name_a
+        better = "B" if of.difference * of.direction > 0 else "A"
         told = f"{better} is significantly better" if of.is_significant else "no significant difference"
         told += "" if of.p_holm is None else f" (corrected p\u00a0{probability(of.p_holm)})".replace("< ", "<\u00a0")
         interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
         title = short_title(of.metric) + (" (lower is better)" if of.direction < 0 else "")
-        figures = f"{name_a}\u00a0{a}, {name_b}\u00a0{b}"
-        tiles.append(Tile(f"{title}: {name_b} − {name_a}", difference, (figures, interval, told)))
+        tiles.append(Tile(f"{title}: B − A", difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))
     return tiles
+
+
+def with_letters(names: Sequence[str]) -> list[str]:
+    """Return names with the letters of A and B behind them, letters alone where they are the names."""
+    return [name if name == letter else f"{name} ({letter})" for name, letter in zip(names, "AB", strict=True)]
 
 
 def sentence_of_two(comparison: Comparison, names: Sequence[str]) -> str:

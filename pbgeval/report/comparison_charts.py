@@ -25,18 +25,17 @@ def _axes(label: str, ends: Sequence[float], names: Sequence[str]) -> tuple[Axis
 # Differences by relation -> a point with its interval for each.
 
 
-def difference_chart(metric: str, minus: str, whole: Difference, rows: Sequence[tuple[str, Difference]]) -> Chart:
+def difference_chart(metric: str, whole: Difference, rows: Sequence[tuple[str, Difference]]) -> Chart:
     """Return the differences in a metric with their 95% intervals: of all queries, then by relation, largest first.
 
     Args:
         metric: what is compared, in words.
-        minus: which run's figure is taken from which.
         whole: the difference over all queries.
         rows: the name of each relation and its difference.
     """
     rows = [("all queries", whole), *sorted(rows, key=lambda row: -row[1].difference)]
     ends = [0.0, *(end for _, of in rows for end in (of.difference, of.low, of.high) if end is not None)]
-    x, y = _axes(f"{minus}, with 95% intervals", ends, [_clipped_name(name) for name, _ in rows])
+    x, y = _axes("B − A, with 95% intervals", ends, [_clipped_name(name) for name, _ in rows])
     zero = [value for value, _ in x.ticks].index(0.0)
     lines = [Line("zero", ((0.0, y.low), (0.0, y.high)))]
     for kind, is_significant in ((0, True), ("open", False)):
@@ -48,7 +47,7 @@ def difference_chart(metric: str, minus: str, whole: Difference, rows: Sequence[
         ]
     return Chart(
         title=f"Difference in {metric} by relation",
-        description=f"{minus} in {metric} by relation, with 95% intervals; the table has the numbers",
+        description=f"B − A in {metric} by relation, with 95% intervals; the table has the numbers",
         x=evolve(x, ticks=x.ticks[zero % 2 :: 2]),  # a phone has room for half of them
         y=y,
         lines=lines,

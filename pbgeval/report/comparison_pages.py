@@ -8,13 +8,13 @@ from attrs import evolve
 
 from pbgeval.report.charts import Chart
 from pbgeval.report.comparison import (
-    LETTERS,
     MEANING_OF_P,
     Comparison,
     difference_tiles,
     names_of_folders,
     relations_to_show,
     sentence_of_two,
+    with_letters,
 )
 from pbgeval.report.comparison_charts import difference_chart
 from pbgeval.report.conditions import tags_of
@@ -31,7 +31,7 @@ from pbgeval.storage.text import plural
 def comparison_page(comparison: Comparison) -> Page:
     """Return the page of two runs, whose results are read again for their names."""
     a, b = Report.read(comparison.a), Report.read(comparison.b)
-    has_names, heads = comparison.names != LETTERS, comparison.heads
+    has_names = comparison.names != ("A", "B")
     folders = [
         clipped(of) for of in (comparison.names if has_names else names_of_folders([comparison.a, comparison.b]))
     ]
@@ -39,7 +39,7 @@ def comparison_page(comparison: Comparison) -> Page:
     title = f"{names[1]} compared with {names[0]}" + (f" on {data}" if data else "")
     models = dict.fromkeys([comparison.a_model, comparison.b_model])
     tags = [
-        *(f"{head}: {folder}" for head, folder in zip(heads, folders, strict=True) if head != folder),
+        *(f"{letter}: {folder}" for letter, folder in zip("AB", folders, strict=True)),
         *(models if len(models) == 1 else ()),
         *comparison.tags,
     ]
@@ -48,7 +48,7 @@ def comparison_page(comparison: Comparison) -> Page:
     whole = evolve(
         without(whole, ["p"]), title="All metrics", note=" ".join([*MEANING_OF_P, *comparison.condition_sentences])
     )
-    shown: list[DataTable | Chart] = [evolve(whole, wide=heads)]
+    shown: list[DataTable | Chart] = [evolve(whole, wide=("A", "B"))]
     sections = [
         warnings_section(comparison.warnings),
         Section("differences", "Differences between the runs", shown, layout="roomy"),
@@ -58,18 +58,18 @@ def comparison_page(comparison: Comparison) -> Page:
         drawn = [(of.relation, of.differences[at]) for of in relations]
         drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
         main = comparison.differences[at]
-        chart = difference_chart(short_title(main.metric), comparison.columns[2], main, drawn)
+        chart = difference_chart(short_title(main.metric), main, drawn)
         few = f"{chart.note} Left out: {plural(len(relations) - len(drawn), 'relation')} without an interval."
         shown.append(chart if len(drawn) == len(relations) else evolve(chart, note=few))
-        table = evolve(table, wide=(*heads, "95% interval"))  # the chart has the intervals
+        table = evolve(table, wide=("A", "B", "95% interval"))  # the chart has the intervals
         sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
     rows = [
-        (heads[0], comparison.a, comparison.a_model, "; ".join(tags_of(a.document))),
-        (heads[1], comparison.b, comparison.b_model, "; ".join(tags_of(b.document))),
+        ("A", comparison.a, comparison.a_model, "; ".join(tags_of(a.document))),
+        ("B", comparison.b, comparison.b_model, "; ".join(tags_of(b.document))),
     ]
     sections.append(_provenance(("run", "folder", "model", "conditions"), rows))
     page = Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
-    return evolve(page, lead=sentence_of_two(comparison, names))
+    return evolve(page, lead=sentence_of_two(comparison, with_letters(names)))
 
 
 def _names(*reports: Report) -> list[str]:

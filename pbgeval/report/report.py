@@ -121,7 +121,7 @@ class Figures(Mapping[str, Value]):
     by_key: Mapping[str, Value]
     headline: str  # the rank type that a name without one means
     title: str = "Figures"
-    others: Collection[str] = ()  # keys that have no figure here
+    others: Collection[str] = ()  # keys that may have no figure here: theirs is None
 
     def __getitem__(self, name: str) -> Value:
         """Return a figure; None where it is undefined.

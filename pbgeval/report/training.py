@@ -134,7 +134,7 @@ def _about_training_edges(curves: Curves) -> list[str]:
     far_better = [_far_better(curves, metric)] if doubt else []
     is_first = curves.overfits or curves.training_fell  # what matters most
     verdicts = [found, *far_better] if is_first else [*far_better, found]
-    unfiltered = [UNFILTERED] if (curves.is_near_chance or by_chance) and not curves.hardly_learns else []
+    unfiltered = [UNFILTERED] if curves.fits_training_alone and not curves.hardly_learns else []
     return [_epoch_to_keep(curves, best) + _caution(curves), *by_chance, *unfiltered, *verdicts]
 
 
@@ -152,7 +152,7 @@ def _why_undecided(curves: Curves, best: PassRow) -> str:
 def _far_better(curves: Curves, metric: str) -> str:
     """Return how far apart training edges and held-out ones are, and what may help."""
     last, advice = curves.last, ""
-    if curves.is_near_chance:
+    if curves.fits_training_alone:
         advice = " More regularization might help."
         if curves.hardly_learns:
             advice = " Neither is far from chance: check the loss, or lower the learning rate."
@@ -168,9 +168,9 @@ def _epoch_to_keep(curves: Curves, best: PassRow) -> str:
     """Return which epoch to keep, and whether its model is any good or another epoch's figure is better."""
     told = f"Keep epoch {best.key} ({TRAINING_METRICS[curves.metric]} {_fixed(best.after)})"
     lists = curves.last.lists
-    if curves.is_near_chance and lists is not None:
+    if curves.fits_training_alone and lists is not None:
         now = "" if best is curves.last else f"; now {_fixed(curves.last.after)}"
-        return f"{told[:-1]}{now}), which is near chance, {_fixed(lists.mrr_by_chance)}."
+        return f"{told[:-1]}{now}), which is close to chance ({_fixed(lists.mrr_by_chance)})."
     if best is curves.last:
         return f"{told}, the last one."
     other = curves.slightly_better

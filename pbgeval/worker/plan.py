@@ -49,7 +49,7 @@ from pbgeval.worker.record import Record
 MEASURED_SECONDS = 0.5  # at most
 MEASURED_SHARE = 0.01  # of a run, at most, where the run itself is planned
 SECONDS_OF_SMALL_RUNS = 3.0  # which measure nothing before they begin
-SECONDS_OF_SMALL_PLANS = 1.0  # of a run whose plan measures nothing
+SECONDS_OF_SMALL_PLANS = 1.0  # of runs for which `plan` measures nothing, either
 # Of a core or a GPU; beside terms, lists are drawn, queries counted and saved. They decide only whether and how long to
 # measure.
 TERMS_PER_SECOND = {"cpu": 2e10, "cuda": 2e12}
@@ -122,8 +122,8 @@ class RunPlan:
         return self.coarse_seconds < SECONDS_OF_SMALL_RUNS
 
     @property
-    def is_planned_small(self) -> bool:
-        """The same of a plan that is asked for, which may take longer."""
+    def needs_no_trial(self) -> bool:
+        """Whether a plan tells no time of the run, because it is very short."""
         return self.coarse_seconds < SECONDS_OF_SMALL_PLANS
 
     @property
@@ -142,7 +142,7 @@ class RunPlan:
         each = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
         fewer = ", less known answers" * self.leaves_out_known
         if self.has_sampled_lists:
-            each, fewer = f"up to {most:,}", " (drawn answers do not count)" * self.leaves_out_drawn
+            each, fewer = f"up to {most:,}", " (less draws of the answer)" * self.leaves_out_drawn
         told = "a few seconds" if self.is_small else "not estimated"
         if self.estimate is not None:
             one = self.estimate
@@ -331,12 +331,13 @@ def _measured(trial: _Trial, limit: float) -> Speed:
         num_edges = min(STEP * num_edges, most)
         points = [(run.num_edges, run.own_seconds) for run in runs[-2:]]
         expected = _extended([points[0], points[-1]], num_edges, num_units=1)
-        # One run does not tell what each edge takes beside what is prepared once.
-        if len(runs) > 1 and sum(run.own_seconds for run in runs) + expected > limit:
+        if sum(run.own_seconds for run in runs) + expected > limit:
             break
         run = trial.run(num_edges)
         # Time grows less than edges, except where a loop is loaded for larger blocks.
         runs.append(trial.run(num_edges) if run.own_seconds > expected else run)
+    if len(runs) == 1:  # one does not tell what each edge takes beside what is prepared once
+        runs.insert(0, trial.run(max(runs[0].num_edges // STEP, 1)))
     num_units, edges_of_work = max(len(trial.protocol.units), 1), trial.edges_of_work
     return Speed(
         *(

@@ -346,7 +346,7 @@ def plan_alone(
         chosen, num_threads = choose_device(device, local_rank=0), torch.get_num_threads()
         plan = plan_of(inputs, protocol, chosen, num_workers, num_threads, num_workers)
     arguments = inputs, protocol, device, observer
-    if plan.is_planned_small or not can_measure(inputs):
+    if plan.needs_no_trial or not can_measure(inputs):
         found = [Measurement(None, held_bytes(chosen))]
     elif num_workers == 1:
         found = measure_together(*arguments, Team())

@@ -224,17 +224,15 @@ def test_two_runs_with_names_are_compared_as_two(
     done = {form: command(tmp_path, "dot=a", "cos=b", "--format", form).printed for form in ("text", "md", "latex")}
     plain = command(tmp_path, "a", "b", "--format", "text").printed
 
-    told = sentence_of_two(found, ["dot", "cos"])
+    told = sentence_of_two(found, ["dot (A)", "cos (B)"])
     assert done["text"].splitlines()[0] == told  # before the tables
     assert plain.splitlines()[0] == sentence_of_two(found, "AB")
-    cells = [[*map(str.split, text.splitlines()[6:])] for text in (done["text"], plain)]  # below the names of columns
-    assert cells[0][:3] == cells[1][:3]
-    assert not lacking(done["text"], "dot: a (", "cos: b (", "cos − dot", "by relation")
-    page = command(tmp_path, "B=a", "A=b", "--format", "html").printed
-    assert "A − B" in page
-    assert "B − A" not in page
-    long = command(tmp_path, "the first of both=a", "cos=b", "--format", "text").printed
-    assert not lacking(long, "A: the first of both, a (", "B: cos, b (", "B − A")
+    assert done["text"].splitlines()[3:] == plain.splitlines()[3:]
+    assert not lacking(done["text"], "A: dot, a (", "B: cos, b (", "by relation")
+    for swapped in (("B=a", "cos=b"), ("dot=a", "A=b")):
+        told_so = "tables call the first run A and the second B; give them other names"
+        assert command(tmp_path, *swapped).refusal.strip() == f"{' '.join(swapped)}: {told_so}"
+    assert command(tmp_path, "A=a", "cos=b").printed.startswith(sentence_of_two(found, ["A", "cos (B)"])[:20])
     for form in ("md", "latex"):
         assert not lacking(done[form], told[:20], "Lower is better for", "n.s.: the interval leaves out 0")
     lines = done["latex"].splitlines()
@@ -404,6 +402,10 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     for suffix, done in by_name.items():
         assert command(tmp_path, "a", "b", "-o", f"named{suffix}").status == 0
         assert done.printed == (tmp_path / f"named{suffix}").read_text(encoding="utf-8")
+    unknown = command(tmp_path, "a", "b", "-o", "named.pdf")
+    ends = ".txt, .json, .csv, .md, .tex, .html, .svg"
+    assert unknown.refusal.strip() == f"named.pdf: expected a file that ends in one of {ends}, or --format"
+    assert not (tmp_path / "named.pdf").exists()
     assert found.a_model.endswith("one/checkpoint, version 3")
     assert all(found.b_model in text for text in (page.out.replace("<wbr>", ""), texts["md"].out.replace("\\_", "_")))
     assert json.loads(json.dumps(found.to_dict() | {"a": "a", "b": "b"})) == json.loads(texts["json"].out)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.ranking import cpu_counting, torch_backend
+from pbgeval.ranking import cpu_counting, cpu_loops, torch_backend
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
 from pbgeval.ranking.exact import cells_between, competing_cells, decided, limits
@@ -249,6 +249,22 @@ def test_a_score_that_is_a_bound_stays_open():
     query_P, column_P = competing_cells(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
 
     assert (query_P.tolist(), column_P.tolist()) == ([0] * 3, [1, 3, 4])
+
+
+def test_all_cells_that_do_not_compete_may_lie_between_limits():
+    """The list has room for the true entities and excluded cells of all queries, beside those that compete."""
+    scores_KC, limits = torch.ones(2, 70), (torch.ones(3), torch.ones(3))
+    row_Q, num_competing_Q = (
+        torch.tensor([0, 0, 1]),
+        torch.tensor([60, 0, 60]),
+    )  # but for 9 excluded and a true one
+    with loops_used(True, cpu_loops.list_between):
+        query_P, column_P = cpu_counting.cells_between(scores_KC, row_Q, limits, num_competing_Q, 18)
+        none = cpu_counting.cells_between(scores_KC[:, :0], row_Q, limits, torch.zeros(3, dtype=torch.int64), 0)
+
+    assert query_P.tolist() == [0] * 70 + [2] * 70  # the second has none that compete
+    assert column_P.tolist() == [*range(70), *range(70)]
+    assert [of.numel() for of in none] == [0, 0]
 
 
 def test_a_root_is_left_to_float64_where_its_error_is_too_wide():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pbgeval.metrics.names import UnknownMetricError, resolve
+from pbgeval.report.report import Figures
 
 KEYS = [
     f"{side}.{rank_type}.{metric}"
@@ -64,3 +65,12 @@ def test_hits_of_a_report_without_any_may_be_left_out_by_either_setting():
 def test_an_unknown_name_says_what_is_nearest_or_how_to_get_it(name, message):
     with pytest.raises(UnknownMetricError, match=message):
         resolve(name, "realistic", KEYS)
+
+
+def test_a_metric_without_an_error_has_none_and_no_advice_that_cannot_help() -> None:
+    mrr, hits = "both.realistic.mean_reciprocal_rank", "both.realistic.hits_at_1"
+    errors = Figures({mrr: 0.1}, "realistic", "Standard errors", (mrr, hits))
+
+    assert (errors["mrr"], errors["hits@1"], [*errors]) == (0.1, None, [mrr])
+    with pytest.raises(UnknownMetricError, match="add 7 to hits_at"):
+        errors["hits@7"]

@@ -32,7 +32,9 @@ class Trial:
 @pytest.mark.parametrize(
     ("limit", "ran"),
     [
-        (0.1, [400, 100, 400]),  # the first loads what is loaded once, and does not count; one alone tells little
+        (0.1, [400, 100, 25]),  # the first loads what is loaded once, and does not count; one alone tells little
+        (0.9, [400, 100, 25]),  # 0.2 s, and 0.8 s as far as one trial tells
+        (1.1, [400, 100, 400]),
         (2.3, [400, 100, 400]),  # 0.2 + 0.5 + 1.7 s, as two trials tell
         (2.5, [400, 100, 400, 1600]),
         (60.0, [400, 100, 400, 1600, 6400, 10_000]),  # all edges there are

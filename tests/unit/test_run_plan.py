@@ -330,7 +330,7 @@ def test_a_tiny_run_measures_nothing_and_says_little(tmp_path: Path, monkeypatch
     evaluate(str(TinyCase.write(tmp_path).config), output=tmp_path / "out", workers=1, device="cpu", observer=lines)
 
     assert re.fullmatch(
-        r"CPU, \d+ cores?; precision exact; 243 edges, up to 17 candidates per query \(drawn answers do not count\); "
+        r"CPU, \d+ cores?; precision exact; 243 edges, up to 17 candidates per query \(less draws of the answer\); "
         r"1 worker; about [\d.]+ [MG]B per worker; .*",
         lines.said[0],
     )
@@ -472,6 +472,15 @@ def test_many_queries_or_known_edges_are_no_small_run_however_short_their_lists(
     plan = plan_of(inputs, make_protocol(inputs), CPU, num_workers, max(cores // num_workers, 1), num_workers)
 
     assert plan.is_small == is_small
+
+
+@pytest.mark.parametrize(("seconds", "measures"), [(0.9, (False, False)), (1.1, (True, False)), (3.1, (True, True))])
+def test_a_plan_that_is_asked_for_measures_shorter_runs_than_a_run_does_itself(
+    seconds: float, measures: tuple[bool, bool]
+) -> None:
+    plan = RunPlan(10, 20, (5, 5), "", 1, coarse_seconds=seconds)
+
+    assert (not plan.needs_no_trial, not plan.is_small) == measures
 
 
 def test_cells_are_those_of_all_buckets_and_sides(tmp_path: Path) -> None:
