@@ -76,9 +76,8 @@ class FloatProduct:
     def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
         """Turn prepared rows into the operand of a product."""
         vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
-        in_order = (
-            self.comparator.adds_squares and vector_ND.device.type == "cpu"
-        )  # as loops that keep scores have them
+        # As the loops add them that keep scores; there are none on a GPU.
+        in_order = self.comparator.adds_squares and vector_ND.device.type == "cpu"
         square_N = squares_in_order(vector_ND) if in_order else squared_lengths(vector_ND)
         rounded_ND = vector_ND.to(self.dtype)
         lost_N = torch.zeros_like(square_N)

@@ -254,10 +254,8 @@ def test_a_score_that_is_a_bound_stays_open():
 def test_all_cells_that_do_not_compete_may_lie_between_limits():
     """The list has room for the true entities and excluded cells of all queries, beside those that compete."""
     scores_KC, limits = torch.ones(2, 70), (torch.ones(3), torch.ones(3))
-    row_Q, num_competing_Q = (
-        torch.tensor([0, 0, 1]),
-        torch.tensor([60, 0, 60]),
-    )  # but for 9 excluded and a true one
+    row_Q = torch.tensor([0, 0, 1])
+    num_competing_Q = torch.tensor([60, 0, 60])  # of 70: nine are excluded, and one is the true entity
     with loops_used(True, cpu_loops.list_between):
         query_P, column_P = cpu_counting.cells_between(scores_KC, row_Q, limits, num_competing_Q, 18)
         none = cpu_counting.cells_between(scores_KC[:, :0], row_Q, limits, torch.zeros(3, dtype=torch.int64), 0)
