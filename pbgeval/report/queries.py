@@ -198,8 +198,8 @@ class QueryPage:
         mrr, num_queries = relations.total_mrr, relations.num_queries
         first = [at for at in relations.by_weight if relations.weight[at] >= 0.00005][:MAX_NAMED]
         if len(mrr) == 1:
-            shares = ", ".join(f"{clipped(relations.names[at])} {relations.weight[at]:.3f}" for at in first)
-            lost = f" {1 - mrr[0]:.3f} is lost, most of it by {shares}." if first else ""
+            shares = ", ".join(f"{clipped(relations.names[at])} ({relations.weight[at]:.3f})" for at in first)
+            lost = f" Of the {1 - mrr[0]:.3f} missing to 1, most is lost by {shares}." if first else ""
             lowest = relations.lowest
             if lowest is not None:
                 queries = plural(int(relations.num_R2[lowest].sum()), "query", "queries")
