@@ -32,11 +32,10 @@ from pbgeval.storage.text import plural
 class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not installed where types are checked
     """Watches the edges that `Monitor.split` has held out, and may end the training.
 
-    The means of each epoch, unfiltered and against sampled candidates, are logged as `held_out/<metric>` with PBG's
-    names (`held_out/mrr`), so that checkpoints and loggers can follow them. Where several processes train copies of a
-    module and the monitor has no team, the first one measures for all; with a team of these processes each measures its
-    part, and all get the figures of the whole.
-    While edges are ranked, the module is in evaluation mode; it is trained in the mode that it was in.
+    The means of each epoch are logged as `held_out/<metric>` with PBG's names (`held_out/mrr`), so that checkpoints and
+    loggers can follow them. Where several processes train copies of a module and the monitor has no team, the first one
+    measures for all; with a team of these processes each measures its part, and all get the figures of the whole. While
+    edges are ranked, the module is in evaluation mode; it is trained in the mode that it was in.
     """
 
     def __init__(

@@ -95,6 +95,7 @@ class RankedLists:
     num_edges: int
     candidates: float  # of a query, on average
     mrr_by_chance: float
+    filtered: bool = False  # known answers did not compete
 
     @classmethod
     def of_visits(cls, visits: Sequence[VisitRecord]) -> RankedLists | None:
@@ -111,7 +112,8 @@ class RankedLists:
             return None
         num_edges = sum(count for count, _, _ in known)
         candidates, by_chance = (sum(edges[0] * edges[at] for edges in known) / num_edges for at in (1, 2))
-        return cls(num_edges, candidates, by_chance)
+        filtered = all(of is not None and bool(of.settings.get("filtered")) for _, of in found)
+        return cls(num_edges, candidates, by_chance, filtered=filtered)
 
 
 @frozen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -31,8 +31,10 @@ from pbgeval.notation import ENDS, Bucket, Side, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.cpu_lists import slow_exact_lists
+from pbgeval.ranking.keys import DistinctCodes, EdgeColumns, QueryKeys, key_codes
+from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, SemiJoin
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists, number_chunks
-from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables, UnitOfEdges
+from pbgeval.ranking.settings import Competition, EdgeOrigin, LossSettings, PassSettings, Relation, Tables, UnitOfEdges
 from pbgeval.scoring.block_scorer import (
     RowScorer,
     Scorer,
@@ -154,6 +156,7 @@ class MonitorProtocol:
     headline: RankType = RankType.REALISTIC
     seed: int = 0
     sides: tuple[Side, ...] = (Side.LHS, Side.RHS)  # that are hidden
+    filtered: bool = False  # known answers do not compete
     layout: StatsLayout = field(factory=lambda: StatsLayout((1, 3, 5, 10, 50)))
     loss: LossSettings | None = None
 
@@ -168,6 +171,7 @@ class MonitorProtocol:
             "eval_num_uniform_negs": self.lists.num_uniform_negs,
             "seed": self.seed,
             "sides": sorted(side.name for side in self.sides),
+            "filtered": self.filtered,
             "pbg_semantics": self.lists.pbg_semantics,
             "batch_size": self.lists.batch_size,
             "loss_fn": self.loss and self.loss.name,
@@ -192,6 +196,49 @@ class MonitorProtocol:
 
 
 @frozen(eq=False)
+class RankedEdges:
+    """Edges that are ranked, and the known answers that do not compete, by hidden side; None: all compete."""
+
+    edges: EdgeBlock
+    known: Mapping[Side, KnownOfEdges] | None = None
+
+    @classmethod
+    def of_bucket(cls, edges: EdgeBlock, known: EdgeColumns, sides: Sequence[Side]) -> RankedEdges:
+        """Find the known answers of some edges of a bucket.
+
+        Args:
+            edges: that are ranked.
+            known: edges whose answers do not compete; entities are rows of the bucket's partitions, from 0.
+            sides: which are hidden in queries.
+        """
+        columns = EdgeColumns(edges.lhs.numpy(), edges.rel.numpy(), edges.rhs.numpy())
+        num_rows = 1 + max(int(row_E.max(initial=0)) for of in (columns, known) for row_E in (of.lhs_n, of.rhs_n))
+        keys = {side: QueryKeys.of_edges(side, columns, num_rows) for side in sides}
+        answers = {side: DistinctCodes() for side in sides}
+
+        def sink(hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
+            answers[hidden].add(key_codes(key_P, answer_P, num_rows))
+
+        SemiJoin(keys, sink).feed(known)
+        return cls(
+            edges,
+            {
+                side: KnownOfEdges(
+                    KnownAnswers(*np.divmod(answers[side].sorted(), num_rows)), of_side.index_of(*columns.key(side))
+                )
+                for side, of_side in keys.items()
+            },
+        )
+
+    def competition(self, rows: slice) -> Competition:
+        """Return who does not compete in the queries of some of the edges."""
+        if self.known is None:
+            return Competition()
+        of_rows = {side: KnownOfEdges(of.answers, of.key_E[rows]) for side, of in self.known.items()}
+        return Competition(filters=[of_rows])
+
+
+@frozen(eq=False)
 class Measurement:
     """What was found about the queries of some edges."""
 
@@ -204,7 +251,7 @@ class Measurement:
 
 def measure(
     protocol: MonitorProtocol,
-    edges: EdgeBlock,
+    ranked: RankedEdges,
     edge_path: int,
     bucket: Bucket,
     model: Model,
@@ -217,7 +264,7 @@ def measure(
         DataError: ids out of range, tables or parameters that do not fit the schema.
         ScorerError: a module in training mode.
     """
-    tables = _tables(protocol, bucket, model)
+    edges, tables = ranked.edges, _tables(protocol, bucket, model)
     _check_ids(protocol.schema, edges, bucket, tables)
     settings = _settings(protocol, model, tables, caller_settings)
     stats = {side: RankStats.zero(protocol.layout) for side in protocol.sides}
@@ -227,11 +274,14 @@ def measure(
     for unit in window_units(0, bucket, edges.num_edges, protocol.lists.unit_rows(edges.num_edges, 1)):
         rows = slice(unit.start, unit.stop)
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
-        for side, result in bucket_pass(UnitOfEdges(block, origin, tables), settings).items():
-            raw = result.counts.raw
-            stats[side] += RankStats.from_queries(protocol.layout, raw, loss_Q=result.loss_Q)
-            counts[side][:, unit.start + result.rows_Q] = torch.stack([raw.better_Q, raw.tied_Q, raw.num_competitors_Q])
-            pools[side] += result.raw_pool
+        unit_of_edges = UnitOfEdges(block, origin, tables, ranked.competition(rows))
+        for side, result in bucket_pass(unit_of_edges, settings).items():
+            found = result.counts.filtered
+            stats[side] += RankStats.from_queries(protocol.layout, found, loss_Q=result.loss_Q)
+            counts[side][:, unit.start + result.rows_Q] = torch.stack(
+                [found.better_Q, found.tied_Q, found.num_competitors_Q]
+            )
+            pools[side] += result.filtered_pool if protocol.filtered else result.raw_pool
     auc = pooled_auc([pool.sort() for pool in pools.values()], all_true=True, all_competing=False)
     order, chunk_E = chunks_of_edges(protocol, edges)
     values = QueryValues.from_counts([RankCounts(*of.unbind()) for of in counts.values()], protocol.headline, order)
@@ -387,10 +437,10 @@ def _table(protocol: MonitorProtocol, name: str, partition: int, model: Model) -
 class HeldOut:
     """The edges of a bucket that are measured."""
 
-    edges: EdgeBlock
-    sample: EdgeBlock  # training edges for comparison
+    ranked: RankedEdges
+    sample: RankedEdges  # training edges for comparison
     digest: int = 0  # of the edges in any order, and of the settings: figures of equal digests can be compared
-    order: int = 0  # of the edges in this order: these can be followed one by one
+    order: int = 0  # the same of the edges in this order: these can be followed one by one
 
 
 @define(eq=False)
@@ -424,14 +474,14 @@ class Visit:
         )
 
     def __enter__(self) -> Visit:
-        self._before = self._measure(self.held_out.edges)
+        self._before = self._measure(self.held_out.ranked)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
             return
         before = self._before
-        after = self._measure(self.held_out.edges)
+        after = self._measure(self.held_out.ranked)
         training = self._measure(self.held_out.sample)
         if before is not None and after is not None:
             begun = time.perf_counter()
@@ -461,8 +511,8 @@ class Visit:
             self.seconds += time.perf_counter() - begun
         self.finished(self)
 
-    def _measure(self, edges: EdgeBlock) -> Measurement | None:
-        if not edges.num_edges or self.reason is not None:
+    def _measure(self, ranked: RankedEdges) -> Measurement | None:
+        if not ranked.edges.num_edges or self.reason is not None:
             return None
         begun = time.perf_counter()
         try:
@@ -474,7 +524,7 @@ class Visit:
             # The trainer's settings of torch stay as they are.
             with kept_thread_count(), full_precision() as caller_settings, torch.no_grad():
                 check_kernels(device)  # equal candidates tie (decision 0004)
-                return measure(self.protocol, edges, self.key.edge_path, self.bucket, model, caller_settings)
+                return measure(self.protocol, ranked, self.key.edge_path, self.bucket, model, caller_settings)
         except UnrankableError as error:
             self.reason = str(error)
             return None
@@ -489,7 +539,7 @@ class Visit:
     def record(self, index: int, worker: int, settings: Mapping[str, Any]) -> VisitRecord:
         """Return what is written of the visit; `settings` are those that the digest is of."""
         seconds = round(self.seconds, 6)
-        digest = self.held_out.digest if self.held_out.edges.num_edges else None
+        digest = self.held_out.digest if self.held_out.ranked.edges.num_edges else None
         if self.sums is None or self.lists is None:
             details = VisitDetails(
                 self.reason is not None, self.reason, worker, seconds=seconds, digest=digest, settings=settings

@@ -35,7 +35,7 @@ from pbgeval.errors import ConfigError, DataError, OutputError, StorageError
 from pbgeval.monitor.followed import Followed, Where, followed_file, read_followed, write_followed
 from pbgeval.monitor.gap_test import BucketVisit, GapTest
 from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, Compared, best_pass, comparable, last_improvement
-from pbgeval.monitor.measure import HeldOut, MonitorProtocol, Visit
+from pbgeval.monitor.measure import HeldOut, MonitorProtocol, RankedEdges, Visit
 from pbgeval.monitor.persistence import AFTER, PassSums
 from pbgeval.monitor.records import (
     LOGGER,
@@ -54,6 +54,7 @@ from pbgeval.monitor.records import (
 )
 from pbgeval.monitor.schema import Model, ModelSchema, digest_of_edges, hash_edges, sample_of_rest, threshold_of
 from pbgeval.notation import Bucket, Side, T
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.sampled_lists import SampledLists
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring.loss import LOSSES
@@ -165,6 +166,7 @@ class Monitor:
         eval_num_uniform_negs: int | None = 1000,
         seed: int = 0,
         sides: Sequence[Side] = (Side.LHS, Side.RHS),
+        filtered: bool = False,
         compare_with_training: bool = True,
         loss_fn: str | None = None,
         margin: float = 0.1,
@@ -186,6 +188,7 @@ class Monitor:
             eval_num_uniform_negs: uniform draws from the bucket's partition besides.
             seed: of the holdout and of the draws.
             sides: which are hidden in queries.
+            filtered: answers in the bucket's other edges, training and held-out ones, do not compete.
             compare_with_training: also rank as many training edges, after each visit (half as much cost again).
             loss_fn: also PBG's loss of that name: logistic, ranking, softmax.
             margin: of the ranking loss.
@@ -203,9 +206,11 @@ class Monitor:
         self.headline = RankType.PESSIMISTIC if pbg_semantics else RankType.REALISTIC
         if loss_fn is not None and loss_fn not in LOSSES:
             raise ConfigError(f"loss_fn: expected one of {', '.join(LOSSES)}, got {loss_fn!r}")
+        if filtered and pbg_semantics:
+            raise ConfigError("filtered: PyTorch-BigGraph's ranks are unfiltered; leave out filtered or pbg_semantics")
         loss = None if loss_fn is None else LossSettings(loss_fn, float(margin))
         self._protocol = MonitorProtocol(
-            schema, lists, self.headline, self.seed, tuple(sides), StatsLayout(CUTOFFS), loss
+            schema, lists, self.headline, self.seed, tuple(sides), filtered, StatsLayout(CUTOFFS), loss
         )
         self._compares, self._team = compare_with_training, team or Team()
         self.worker, self.num_workers = self._team.rank_in_team, self._team.size
@@ -228,7 +233,15 @@ class Monitor:
         """Whether anything is held out."""
         return self.threshold > 0
 
-    def split(self, edges: T, bucket: tuple[int, int], *, edge_path: int = 0, edge_chunk: int = 0) -> Split[T]:
+    def split(
+        self,
+        edges: T,
+        bucket: tuple[int, int],
+        *,
+        known: Any = None,  # noqa: ANN401 - what a user hands in
+        edge_path: int = 0,
+        edge_chunk: int = 0,
+    ) -> Split[T]:
         """Split a bucket's edges in those to train on and those held out, which `watch` then measures.
 
         The side of an edge depends on the seed, its relation, entities and their types and partitions alone.
@@ -236,6 +249,8 @@ class Monitor:
         Args:
             edges: (E, 3) of lhs, rel, rhs, or the three columns; tensors or arrays of integers, rows in the partition.
             bucket: partitions of the left and the right side.
+            known: further edges of these partitions, in any form of `edges`, whose answers do not compete, as those of
+                validation; None: none. Needs `filtered`.
             edge_path: where edges come from several.
             edge_chunk: where a bucket is trained in parts.
 
@@ -250,6 +265,8 @@ class Monitor:
             raise DataError(
                 f"bucket {tuple(place)}: expected partitions below {tuple(self.schema.grid)}, as num_partitions says"
             )
+        if known is not None and not self._protocol.filtered:
+            raise ConfigError("known: has no effect on unfiltered ranks; make the Monitor with filtered=True")
         columns = _columns(edges)
         none = np.empty(0, np.int64)
         if not self.is_on:  # nothing is copied
@@ -258,12 +275,19 @@ class Monitor:
         is_held_out_E = hash_E < np.uint64(self.threshold)
         held_out, training = np.flatnonzero(is_held_out_E), np.flatnonzero(~is_held_out_E)
         sampled = sample_of_rest(hash_E, self.threshold, len(held_out)) if self._compares else none
-        measured, compared = (_bucket_edges(columns, rows) for rows in (held_out, sampled))
+        ranked, sample = (RankedEdges(_bucket_edges(columns, rows)) for rows in (held_out, sampled))
         where = (edge_path, edge_chunk, place)
-        held_out_hash_E = hash_E[held_out]
-        in_order = hashlib.blake2b(held_out_hash_E.astype("<u8").tobytes(), digest_size=7).digest()
-        order = int.from_bytes(in_order, "little")
-        edges_held_out = HeldOut(measured, compared, digest_of_edges(held_out_hash_E, self._digest), order)
+        held_out_hash_E, compared_by = hash_E[held_out], self._digest
+        if self._protocol.filtered:
+            of_bucket, compared_by = self._known_edges(place, columns, hash_E, known)
+            ranked, sample = (
+                RankedEdges.of_bucket(of.edges, of_bucket, self._protocol.sides) for of in (ranked, sample)
+            )
+        digest = digest_of_edges(held_out_hash_E, compared_by)
+        in_order = hashlib.blake2b(f"{digest}".encode(), digest_size=7)
+        in_order.update(held_out_hash_E.astype("<u8").tobytes())
+        order = int.from_bytes(in_order.digest(), "little")
+        edges_held_out = HeldOut(ranked, sample, digest, order)
         if where in self._followed and not self._followed[where].has_edges(order, len(held_out)):
             del self._followed[where]  # other edges than the last time cannot be compared with those
         if self._edges.setdefault(where, edges_held_out.digest) != edges_held_out.digest:
@@ -274,7 +298,22 @@ class Monitor:
                 "has changed; epochs from now on are compared among themselves only",
             )
         self._held_out[where] = edges_held_out
-        return Split(_taken(edges, training), _taken(edges, held_out), training, held_out, compared)
+        return Split(_taken(edges, training), _taken(edges, held_out), training, held_out, sample.edges)
+
+    def _known_edges(
+        self,
+        place: Bucket,
+        columns: list[np.ndarray],
+        hash_E: np.ndarray,
+        known: Any,  # noqa: ANN401 - what a user hands in
+    ) -> tuple[EdgeColumns, str]:
+        """Return the edges whose answers do not compete, and what figures are compared by: settings and these edges."""
+        others = _columns(np.empty((0, 3), np.int64) if known is None else known)
+        hash_K = np.concatenate([hash_E, hash_edges(self.seed, self.schema.ends(place), *others)])
+        columns_K = [np.concatenate(of) for of in zip(columns, others, strict=True)]
+        if any(column.min(initial=0) < 0 for column in columns_K):
+            raise DataError("edges: expected ids from 0, got negative ones")
+        return EdgeColumns(*columns_K), f"{self._digest} {digest_of_edges(hash_K, '')}"
 
     def watch(
         self, epoch: int, bucket: tuple[int, int], model: Model, *, edge_path: int = 0, edge_chunk: int = 0
@@ -299,7 +338,7 @@ class Monitor:
         key, place = PassKey(epoch, edge_path, edge_chunk), _bucket(bucket)
         if not self.is_on:
             none = torch.empty(0, dtype=torch.int64)
-            nothing = EdgeBlock(0, none, none, none)
+            nothing = RankedEdges(EdgeBlock(0, none, none, none))
             return Visit(key, place, HeldOut(nothing, nothing), model, self._protocol, lambda visit: None)
         if isinstance(model, Mapping):
             raise DataError("model: pass ModelTensors(tables, operators) or ScoredModel(scorer), not a dictionary")

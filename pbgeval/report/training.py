@@ -44,7 +44,9 @@ _OF_LOSSES: Mapping[Verdict, str] = {  # where held-out edges get worse in a vis
     "bucket_overfitting": "Bucket overfitting: what held-out edges lose in a visit comes back before the next one.",
 }
 # A model that has learned the training edges ranks their answers above those of held-out edges with the same query.
-UNFILTERED = "Ranks are unfiltered, so learned answers come first: a filtered evaluation tells how good the model is."
+UNFILTERED = (
+    "Ranks are unfiltered, so learned answers come first: a Monitor with filtered=True tells how good the model is."
+)
 
 
 def verdicts_of(curves: Curves) -> list[str]:
@@ -134,7 +136,8 @@ def _about_training_edges(curves: Curves) -> list[str]:
     far_better = [_far_better(curves, metric)] if doubt else []
     is_first = curves.overfits or curves.training_fell  # what matters most
     verdicts = [found, *far_better] if is_first else [*far_better, found]
-    unfiltered = [UNFILTERED] if curves.fits_training_alone and not curves.hardly_learns else []
+    is_filtered = last.lists is not None and last.lists.filtered
+    unfiltered = [UNFILTERED] if curves.fits_training_alone and not (curves.hardly_learns or is_filtered) else []
     return [_epoch_to_keep(curves, best) + _caution(curves), *by_chance, *unfiltered, *verdicts]
 
 
@@ -194,6 +197,7 @@ def describe_lists(curves: Curves) -> str:
         return ""
     candidates = float(f"{lists.candidates:.2g}")
     told = f"{plural(lists.num_edges, 'held-out edge')}, about {candidates:,.0f} candidates each"
+    told += ", filtered" * lists.filtered
     return f"{told}; by chance the MRR is {_fixed(lists.mrr_by_chance)}"
 
 

@@ -52,6 +52,24 @@ def model_of(graph: TinyGraph) -> ModelTensors:
     return ModelTensors(tables, operators, {name: torch.tensor(of) for name, of in graph.global_embeddings.items()})
 
 
+def edges_of_other_buckets(graph: TinyGraph, bucket: tuple[int, int]) -> list[tuple[int, int, int]]:
+    """Return those between the same partitions: a type of one partition is in every bucket."""
+
+    def places(rel: int, of_bucket: tuple[int, int]) -> tuple[int, int]:
+        relation, at = graph.relations[0 if graph.dynamic else rel], Bucket(*of_bucket)
+        return (
+            at.partition_of(Side.LHS, graph.num_partitions[relation.lhs]),
+            at.partition_of(Side.RHS, graph.num_partitions[relation.rhs]),
+        )
+
+    return [
+        edge
+        for other, edges in graph.buckets.items()
+        for edge in edges
+        if other != bucket and places(edge[1], other) == places(edge[1], bucket)
+    ]
+
+
 @pytest.mark.slow
 @settings(
     max_examples=examples(15),
@@ -63,7 +81,7 @@ def model_of(graph: TinyGraph) -> ModelTensors:
     negatives=st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(any),
     seed=st.integers(0, 5),
     fraction=st.sampled_from([0.3, 0.6, 0.97]),
-    pbg_semantics=st.booleans(),
+    kind=st.sampled_from(["plain", "pbg_semantics", "filtered"]),
 )
 def test_monitor_and_command_give_the_same_figures(
     tmp_path_factory: pytest.TempPathFactory,
@@ -71,8 +89,9 @@ def test_monitor_and_command_give_the_same_figures(
     negatives: tuple[int, int],
     seed: int,
     fraction: float,
-    pbg_semantics: bool,
+    kind: str,
 ) -> None:
+    pbg_semantics, filtered = kind == "pbg_semantics", kind == "filtered"
     assume(graph.comparator != "cos" or not has_zero_vector(graph))
     folder = tmp_path_factory.mktemp("graph")
     monitor = Monitor(
@@ -84,11 +103,13 @@ def test_monitor_and_command_give_the_same_figures(
         seed=seed,
         batch_size=6,
         pbg_semantics=pbg_semantics,
+        filtered=filtered,
     )
     held_out: dict[tuple[int, int], list[Any]] = {}
     for bucket, edges in graph.buckets.items():
         array = torch.tensor(edges, dtype=torch.int64).view(-1, 3)
-        held_out[bucket] = [tuple(edge) for edge in monitor.split(array, bucket).held_out.tolist()]
+        known = torch.tensor(edges_of_other_buckets(graph, bucket), dtype=torch.int64).view(-1, 3) if filtered else None
+        held_out[bucket] = [tuple(edge) for edge in monitor.split(array, bucket, known=known).held_out.tolist()]
         with monitor.watch(0, bucket, model_of(graph)):
             pass  # the same model before and after
     summary = monitor.end_pass(0)
@@ -98,6 +119,7 @@ def test_monitor_and_command_give_the_same_figures(
         write_graph(
             TinyGraph(**{**vars(graph), "buckets": held_out}),
             folder,
+            filter_edges=[graph.buckets] if filtered else [],
             num_batch_negs=negatives[0],
             num_uniform_negs=negatives[1],
             batch_size=-(-6 // max(negatives[0], 1)) * max(negatives[0], 1),

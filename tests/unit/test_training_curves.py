@@ -110,6 +110,8 @@ def test_a_page_says_among_how_many_candidates_and_the_mrr_by_chance(tmp_path: P
     told = f"{len(held_out)} held-out edges, about 40 candidates each; by chance the MRR is {by_chance:.4f}"
     assert told in page_of(Source("monitor", None, curves)).tags
     assert f"{told}." in training_table(curves).note
+    row = evolve(curves.last, lists=evolve(curves.last.lists, filtered=True))
+    assert "about 40 candidates each, filtered; by" in training_table(evolve(curves, passes=(row,))).note
     assert describe_lists(evolve(curves, passes=(evolve(curves.last, lists=None),))) == ""  # PyTorch-BigGraph's records
 
 
@@ -405,6 +407,8 @@ def test_a_model_that_is_hardly_better_than_chance_is_told_first() -> None:
         f"{FAR_BETTER.format(0.6707, 0.0349)} More regularization might help.",
     ]
     assert verdicts_of(fell)[0] == f"Keep epoch 0 (MRR 0.0349; now 0.0301), {near}"
+    filtered = evolve(far, passes=(*far.passes[:-1], evolve(far.last, lists=evolve(lists, filtered=True))))
+    assert verdicts_of(filtered) == [told for told in verdicts_of(far) if told != UNFILTERED]
     little = passes((0.0200, 0.04), (0.0210, 0.0550), error=0.001, lists=lists)
     advice = "Neither is far from chance: check the loss, or lower the learning rate."
     assert verdicts_of(little)[1:3] == [
