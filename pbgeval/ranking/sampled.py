@@ -552,95 +552,89 @@ def _marked(
     return score_P[kept_P], kept_P // max(num_cells, 1), (mark_P[kept_P] & device_lists.KNOWN) != 0
 
 
-def backend_of(group: Group, settings: PassSettings) -> Backend:
-    """Return who counts the lists of a group's edges."""
-    scorer, device = group.relation.scorer, group.tables[Side.LHS].device
-    return backend_for(scorer, device, group.relation.dtype, kept=settings.kept, num_cells=0)
+@frozen(eq=False)
+class SampledBlock:
+    """Some chunks of a group's edges, and the lists of candidates that they are ranked against."""
 
+    group: Group
+    block: ChunkBlock
+    true: Mapping[Side, Tensor]  # int64 (B, Q): the entities of the edges, by side
+    lists: Mapping[Side, CandidateList]  # by hidden side
+    settings: PassSettings
 
-def count_by_loop(
-    group: Group,
-    block: ChunkBlock,
-    true: Mapping[Side, Tensor],
-    lists: Mapping[Side, CandidateList],
-    chunks: slice,
-    settings: PassSettings,
-) -> list[Scored] | None:
-    """Count chunks on every enabled side by a loop that gathers the rows; None: they must be prepared.
+    @cached_property
+    def backend(self) -> Backend:
+        """What counts the chunks."""
+        group, device = self.group, self.group.tables[Side.LHS].device
+        return backend_for(group.relation.scorer, device, group.relation.dtype, kept=self.settings.kept, num_cells=0)
 
-    Args:
-        group: of the edges.
-        block: the chunks, and others.
-        true: the entities of the block's edges, by side.
-        lists: of the block, by hidden side.
-        chunks: which of the block's.
-        settings: the protocol.
-    """
-    backend, parts = backend_of(group, settings), {}
+    def count_by_loop(self, chunks: slice) -> list[Scored] | None:
+        """Count some chunks on every enabled side by a loop that gathers the rows; None: they must be prepared."""
+        parts: dict[Side, ChunkPart] = {}
 
-    def cells_of(side: Side) -> ListCells:
-        part = ChunkPart.select(group, block, side, true[side], lists[side], chunks, settings)
-        if settings.auc.exact:  # each score is read by its cell
-            query_P, column_P = part.competes_QC.nonzero(as_tuple=True)
-            part = evolve(part, sampled=(query_P, column_P))
-        parts[side] = part
-        true_is_read_Q = part.true_is_sampled_Q if settings.loss is None else None  # a loss reads them all
-        return ListCells(part.excluded, part.known, part.read[0], true_is_read_Q)
+        def cells_of(side: Side) -> ListCells:
+            part = self._part(side, chunks)
+            if self.settings.auc.exact:  # each score is read by its cell
+                query_P, column_P = part.competes_QC.nonzero(as_tuple=True)
+                part = evolve(part, sampled=(query_P, column_P))
+            parts[side] = part
+            true_is_read_Q = part.true_is_sampled_Q if self.settings.loss is None else None  # a loss reads them all
+            return ListCells(part.excluded, part.known, part.read[0], true_is_read_Q)
 
-    ids, rows_BQ = {side: true_BQ[chunks] for side, true_BQ in true.items()}, block.rows_BQ[chunks]
-    for side, candidates in lists.items():
-        listed_BC = candidates.ids_BC[chunks]
-        ids[side] = listed_BC if block.num_batch else torch.cat([ids[side], listed_BC], dim=1)
-    chunk_lists = ChunkLists(
-        group.relation.scorer,
-        group.tables,
-        ids=ids,
-        hidden=tuple(lists),
-        rel_BQ=group.rel(rows_BQ),
-        shape=rows_BQ.shape,
-        first=0 if block.num_batch else rows_BQ.shape[1],
-        reads_all_scores=settings.loss is None,
-    )
-    found = backend.count_lists(chunk_lists, cells_of)
-    if found is None:
-        return None
-    scored = []
-    for hidden, counted in found.items():
-        part, in_time = parts[hidden], None
-        if backend.exact_comparator is not None:
-            assert counted.open is not None, "lists are short enough"
-            signs = partial(_signs_by_id, part, backend.exact_comparator)
-            in_time = _exact_in_time(part, signs, backend.device)
-            if counted.open[0].numel():
-                known_P = part.is_known(*counted.open)
-                counts = with_signs(counted.counts, counted.open[0], signs(*counted.open), known_P)
-                counted = evolve(counted, counts=counts)
-        scored.append(_scored(part, counted, settings, in_time))
-    return scored
+        found = self.backend.count_lists(self._lists_of(chunks), cells_of)
+        if found is None:
+            return None
+        scored = []
+        for hidden, counted in found.items():
+            part, in_time = parts[hidden], None
+            if self.backend.exact_comparator is not None:
+                assert counted.open is not None, "lists are short enough"
+                signs = partial(_signs_by_id, part, self.backend.exact_comparator)
+                in_time = _exact_in_time(part, signs, self.backend.device)
+                if counted.open[0].numel():
+                    known_P = part.is_known(*counted.open)
+                    counts = with_signs(counted.counts, counted.open[0], signs(*counted.open), known_P)
+                    counted = evolve(counted, counts=counts)
+            scored.append(_scored(part, counted, self.settings, in_time))
+        return scored
 
+    def count_prepared(self, chunks: slice) -> Iterator[Scored]:
+        """Count some chunks on every enabled side from prepared rows."""
+        group, num_batch = self.group, self.block.num_batch
+        rows = {side: _rows(group, side, candidates.ids_BC[chunks]) for side, candidates in self.lists.items()}
+        for hidden in self.lists:
+            part, known = self._part(hidden, chunks), hidden.other
+            known_BQD = (
+                rows[known][:, :num_batch]  # that side's list begins with these rows
+                if known in rows and num_batch
+                else _rows(group, known, self.true[known][chunks])
+            )
+            query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
+            candidate_BCD = group.candidates(hidden, rows[hidden], part.ids_BC)
+            yield score_chunks(part, query_BQD, candidate_BCD, self.settings, self.backend)
 
-def count_prepared(
-    group: Group,
-    block: ChunkBlock,
-    true: Mapping[Side, Tensor],
-    lists: Mapping[Side, CandidateList],
-    chunks: slice,
-    settings: PassSettings,
-) -> Iterator[Scored]:
-    """Count chunks on every enabled side from prepared rows; the arguments are those of `count_by_loop`."""
-    backend = backend_of(group, settings)
-    rows = {side: _rows(group, side, candidates.ids_BC[chunks]) for side, candidates in lists.items()}
-    for hidden, candidates in lists.items():
-        part = ChunkPart.select(group, block, hidden, true[hidden], candidates, chunks, settings)
-        known = hidden.other
-        known_BQD = (
-            rows[known][:, : block.num_batch]  # that side's list begins with these rows
-            if known in rows and block.num_batch
-            else _rows(group, known, true[known][chunks])
+    def _part(self, hidden: Side, chunks: slice) -> ChunkPart:
+        return ChunkPart.select(
+            self.group, self.block, hidden, self.true[hidden], self.lists[hidden], chunks, self.settings
         )
-        query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
-        candidate_BCD = group.candidates(hidden, rows[hidden], part.ids_BC)
-        yield score_chunks(part, query_BQD, candidate_BCD, settings, backend)
+
+    def _lists_of(self, chunks: slice) -> ChunkLists:
+        """Return the entities of both sides of some chunks, by their rows."""
+        rows_BQ, num_batch = self.block.rows_BQ[chunks], self.block.num_batch
+        ids = {side: true_BQ[chunks] for side, true_BQ in self.true.items()}
+        for side, candidates in self.lists.items():
+            listed_BC = candidates.ids_BC[chunks]
+            ids[side] = listed_BC if num_batch else torch.cat([ids[side], listed_BC], dim=1)
+        return ChunkLists(
+            self.group.relation.scorer,
+            self.group.tables,
+            ids=ids,
+            hidden=tuple(self.lists),
+            rel_BQ=self.group.rel(rows_BQ),
+            shape=rows_BQ.shape,
+            first=0 if num_batch else rows_BQ.shape[1],
+            reads_all_scores=self.settings.loss is None,
+        )
 
 
 def count_sampled(
@@ -657,15 +651,15 @@ def count_sampled(
     lists = {
         side: make_list(group, block, side, true[side], settings, auc_words(side, device)) for side in settings.sides
     }
+    sampled = SampledBlock(group, block, true, lists, settings)
     num_chunks, num_queries = block.rows_BQ.shape
-    arguments = group, block, true, lists
 
     def add(found: Iterable[Scored]) -> None:
         for scored in found:
             _tally(scored, tallies[scored.part.hidden], deferred)
 
     if settings.kept is not Kept.SCORES:  # no scores are stored, so the loop takes the whole block
-        found = count_by_loop(*arguments, slice(0, num_chunks), settings)
+        found = sampled.count_by_loop(slice(0, num_chunks))
         if found is not None:
             add(found)
             return
@@ -677,8 +671,8 @@ def count_sampled(
     )
     for start in range(0, num_chunks, step):
         chunks = slice(start, min(start + step, num_chunks))
-        found = count_by_loop(*arguments, chunks, settings) if settings.kept is Kept.SCORES else None
-        add(count_prepared(*arguments, chunks, settings) if found is None else found)
+        found = sampled.count_by_loop(chunks) if settings.kept is Kept.SCORES else None
+        add(sampled.count_prepared(chunks) if found is None else found)
 
 
 def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int, *, keeps_scores: bool) -> int:

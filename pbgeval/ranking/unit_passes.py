@@ -21,7 +21,7 @@ from pbgeval.ranking.chunks import chunks_of_rows
 from pbgeval.ranking.draws import HOST, DrawStream, uniform_below
 from pbgeval.ranking.groups import Group
 from pbgeval.ranking.relations import RelationCandidates
-from pbgeval.ranking.sampled import CandidateList, Scored, count_by_loop
+from pbgeval.ranking.sampled import CandidateList, SampledBlock, Scored
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Competition, PassSettings, UnitOfEdges
 from pbgeval.ranking.tally import SideResult
@@ -145,7 +145,7 @@ def _count_together(
     lhs, rhs = (true[side].flatten() for side in ENDS)
     edges = EdgeBlock(0, lhs, rel_BQ.flatten(), rhs)
     group = Group(schema, edges, units[0].origin, {Side.LHS: lhs, Side.RHS: rhs}, compact, Competition())
-    found = count_by_loop(group, block, true, lists, slice(0, num_units), settings)
+    found = SampledBlock(group, block, true, lists, settings).count_by_loop(slice(0, num_units))
     if found is None:
         return None
     results: list[dict[Side, SideResult]] = [{} for _ in units]
