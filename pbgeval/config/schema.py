@@ -437,10 +437,10 @@ class EvalConfig:
     precision: str | None = key(
         None,
         EVALUATION,
-        "Precision of scores: exact, float32 or float64. exact gives the ranks of exact arithmetic, the same on every "
-        "machine. With float32 and float64, near-ties depend on rounding. Unset: exact, but float32 where exact is "
-        "not defined (with pbg_semantics or relation_prediction, for a model that is asked for scores, with complex_l1 "
-        "and rotate) and where it takes much longer (sampled candidates with some comparators and "
+        "Precision of scores: exact, float32 or float64. exact gives the ranks of exact arithmetic on float32 vectors, "
+        "the same on every machine. With float32 and float64, near-ties depend on rounding. Unset: exact, but float32 "
+        "where exact is not defined (with pbg_semantics or relation_prediction, for a model that is asked for scores, "
+        "with complex_l1 and rotate) and where it takes much longer (sampled candidates with some comparators and "
         "operators). A model that is asked for scores is ranked by them as it returns them.",
     )
     sample_edges: int | None = key(

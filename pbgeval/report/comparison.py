@@ -193,7 +193,7 @@ class Comparison(RunComparison):
                     ],
                     f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
                     if len(shown) < len(self.relations)
-                    else "",
+                    else "Smallest p-values first.",
                     "relation-differences",
                 )
             )

@@ -182,7 +182,7 @@ def _winners(queries: SavedQueries, at: np.ndarray, side: int) -> Iterator[str]:
     told = [f"{_name(queries.winners[winners[one]])} ({counts[one]:,})" for one in order[:MAX_WINNERS]]
     start = f"In {len(lost):,} of {len(at):,} {SIDES[side]} queries another entity comes first"
     if own:
-        start += f" (and in {own:,} the one that the query names)"
+        start += f" (and in {own:,} more the one that the query names)"
     if len(lost) == 1:
         yield f"{start}: {_name(queries.winners[winners[0]])}."
     elif counts[order[0]] > 1:

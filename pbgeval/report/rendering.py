@@ -78,6 +78,8 @@ def _hash(text: str) -> str:
 def save(text: str, name: str, output: Path | str) -> str:
     """Write a text into a file, as `name` into a folder that exists, or to a URL; return where it is.
 
+    The name of a new file without an ending gets that of `name`.
+
     Raises:
         OutputError: it cannot be written, or would replace a report.html in the folder that is not ours.
         StorageError: it cannot be written to the URL.
@@ -91,6 +93,8 @@ def save(text: str, name: str, output: Path | str) -> str:
         put_object(text.encode(), url)
         return without_secrets(url, url)
     target = Path(output)
+    if not target.suffix and not target.exists():
+        target = target.with_suffix(Path(name).suffix)
     if target.is_dir():
         target = target / name
         if name in PAGES:

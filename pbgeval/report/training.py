@@ -161,6 +161,8 @@ def _far_better(curves: Curves, metric: str) -> str:
             advice = " Neither is far from chance: check the loss, or lower the learning rate."
     elif curves.best is last:
         advice = " Training on still helps; more regularization might, too."
+    elif curves.best is not None:
+        advice = f" Held-out edges have not improved since epoch {curves.best.key}: stop, or regularize more."
     return (
         f"The model fits its training edges far better: {metric} is {_fixed(last.training)} on them, "
         f"{_fixed(last.after)} on held-out edges.{advice}"

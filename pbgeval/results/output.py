@@ -132,7 +132,7 @@ def files_of(result: Result) -> list[str]:
     """Return the names of the files and folders of a result's output directory, as they are shown."""
     if result.path is None:
         return []
-    names = (SUMMARY, METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER)
+    names = (SUMMARY, METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER, IMPORTED)
     return [name for name in names if (result.path / name).exists()]
 
 

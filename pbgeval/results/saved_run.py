@@ -354,7 +354,12 @@ def buckets_of(path: Path, result: Result) -> Path:
             return folder
     if path.suffix == ".npy":  # edges that were in memory
         return path
-    where = f"; the run has read {listed([str(folder) for folder in recorded])}" if recorded else ""
+    buckets = listed([str(folder) for folder in recorded])
+    if recorded and not any(folder.exists() for folder in recorded):
+        raise StorageError(
+            f"{path}: the ids of its edges were in {buckets}, which is gone; copy that folder from where the run was"
+        )
+    where = f"; the run has read {buckets}" if recorded else ""
     raise StorageError(
         f"{path}: no run has made buckets of this file as it is now; give the file or the folder that was evaluated"
         f"{where}"
@@ -389,8 +394,8 @@ def _open_edges(
             if unlike:
                 faults.append(
                     f"{path}: expected the edges that were evaluated as edge path {path_index} "
-                    f"({facts.edge_paths[path_index]}), found others in bucket ({unlike[0].lhs}, {unlike[0].rhs}); "
-                    "give edge_paths in the order of the run"
+                    f"({facts.edge_paths[path_index]}), found others, or another form of them, in bucket "
+                    f"({unlike[0].lhs}, {unlike[0].rhs}); give what was evaluated, in the order of the run"
                 )
             files |= {(path_index, bucket): file for bucket, file in found.items()}
     faults.raise_any(StorageError)

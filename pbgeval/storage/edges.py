@@ -241,7 +241,7 @@ def find_buckets(
     try:
         names = sorted(os.listdir(edge_path) if folder is None else folder.objects)
     except FileNotFoundError as error:
-        raise StorageError(f"{edge_path}: no such folder; check edge_paths") from error
+        raise StorageError(f"{edge_path}: no such file or folder; check the path of the edges") from error
     except NotADirectoryError as error:
         raise StorageError(
             f"{edge_path}: expected a folder of buckets, found a file; number its edges with kgeval-dist import-graph "

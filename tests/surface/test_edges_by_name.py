@@ -258,6 +258,10 @@ def test_the_buckets_that_stay_serve_what_is_computed_later(dynamic: TinyCase) -
     ]
     expected = f"{dynamic.root}/edges.tsv: no run has made buckets of this file as it is now; give the file or the"
     assert [fault.startswith(expected) for fault in faults] == [True, True], faults
+    (dynamic.root / "output" / "imported").rename(dynamic.root / "moved")
+    gone = fault_of(lambda: compare(report, report, edge_paths=changed))
+    assert gone.endswith("which is gone; copy that folder from where the run was"), gone
+    (dynamic.root / "moved").rename(dynamic.root / "output" / "imported")
     (dynamic.root / "train.tsv").write_text("a\tb\tc\n")
     fault = fault_of(
         lambda: report.recompute(

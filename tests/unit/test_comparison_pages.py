@@ -12,6 +12,7 @@ from pbgeval.metrics.paired import Difference
 from pbgeval.report.comparison import Comparison, difference_tiles, sentence_of_two
 from pbgeval.report.comparison_pages import sentence_of_many
 from pbgeval.report.many_runs import GroupDifference, GroupFigure, GroupPair, ManyRuns, RunGroup
+from pbgeval.report.run_differences import describe_difference
 from pbgeval.report.run_overlap import Overlap
 from pbgeval.report.suite_tables import SuiteResults, SuiteRow
 
@@ -158,3 +159,15 @@ def test_the_lowest_mean_rank_is_the_best() -> None:
         SuiteRow("graph", model, "", "raw", "realistic", 1, {RANK: value}) for model, value in (("x", 3.0), ("y", 2.0))
     ]
     assert SuiteResults("many", tuple(rows)).sentence().startswith("y has the best average mean rank (2.00)")
+
+
+def test_of_settings_in_lists_the_first_that_differs_is_named_by_its_keys() -> None:
+    a = [{"lhs": "all", "operator": "none"}, {"lhs": "all", "operator": "none"}, {"lhs": "all", "operator": "none"}]
+    b = [a[0], *({"lhs": "all", "operator": "diagonal"},) * 2]
+
+    told = {2: "", 3: " (2 differ)"}
+    for length, more in told.items():
+        found = describe_difference("relations", a[:length], b[:length])
+        assert found == f"relations[1].operator: A none, B diagonal{more}"
+    assert describe_difference("sides", ["lhs"], ["rhs"]) == 'sides: A ["lhs"], B ["rhs"]'
+    assert describe_difference("relations", a[:1], b[:2]).startswith('relations: A [{"lhs": "all"')

@@ -17,6 +17,7 @@ import pytest
 from pbgeval.report import figures
 from pbgeval.report import page as report_page
 from pbgeval.report.page import Source, markdown, read_source
+from pbgeval.report.rendering import save
 from pbgeval.report.report import Report
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
@@ -283,3 +284,13 @@ def test_values_in_cells_and_lines_of_charts_contrast_with_what_is_behind(scheme
     assert all(contrast(f"level-{level}", "on-low" if level < 5 else "on-high") >= 4.5 for level in range(9))
     assert all(contrast("page", name) >= 4.5 for name in ("text", "quiet", "link", "kind-0", "kind-1", "kind-2"))
     assert contrast("warning", "warning-text") >= 4.5
+
+
+def test_a_new_file_without_an_ending_gets_that_of_a_page(tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    (tmp_path / "folder").mkdir()
+
+    written = [save("text", "report.html", tmp_path / name) for name in ("mail", "there", "v1.2", "folder")]
+
+    assert written == [f"{tmp_path}/{name}" for name in ("mail.html", "there", "v1.2", "folder/report.html")]
+    assert all(Path(path).read_text() == "text" for path in written)

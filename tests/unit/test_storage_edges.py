@@ -159,7 +159,7 @@ def test_buckets_come_in_order_and_those_without_a_file_are_absent(tmp_path):
 @pytest.mark.parametrize(
     ("folder", "names", "fault"),
     [
-        ("none", [], ": no such folder"),
+        ("none", [], ": no such file or folder"),
         ("file.txt", [], ": expected a folder of buckets, found a file"),
         (
             "empty",

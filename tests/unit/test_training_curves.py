@@ -379,6 +379,8 @@ def test_a_fit_to_training_edges_is_said_before_all_else() -> None:
 
     assert verdicts_of(last_row()) == [AT_BEST.format("MRR"), told, "Held-out edges are at their best.", no_bucket]
     assert (last_row().is_bad, last_row().is_sound) == (True, False)
+    best_before = verdicts_of(passes((0.1837, 0.3), (0.1820, 0.5242), error=0.01))
+    assert best_before[1].endswith(" Held-out edges have not improved since epoch 0: stop, or regularize more.")
     for of in (
         last_row(training=0.13),  # less than twice as good
         last_row(error=0.4),  # within the error
