@@ -88,7 +88,7 @@ class PartitionHolder:
 # `max_memory` -> sizes of blocks, and what is kept in memory between the sweeps. Changes no number.
 
 CELLS_PER_RANGE = 1 << 29  # of queries and candidates, on a CPU
-LEAST_ROWS = 1 << 11  # of a range of so many
+LEAST_ROWS = 1 << 14  # of a range of more: each range costs about a millisecond for a thousand queries
 MIN_ROWS_PER_RANGE = 1 << 10  # candidates that queries stream past at a time; at most, sizes of blocks say
 MAX_KNOWN_ROWS = 1 << 20  # known edges read at a time
 BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
