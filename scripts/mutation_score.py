@@ -35,6 +35,8 @@ from types import FrameType
 import pytest
 from attrs import frozen
 
+from pbgeval.jit import CompiledLoop
+
 ROOMS = ("ranking", "scoring", "stats", "metrics", "worker", "inputs/edge_sample")  # or single modules
 TESTS = ("tests/unit", "tests/laws", "tests/golden", "tests/contracts/test_backends.py")
 MARKS = "not peers and not slurm and not netns and not browser and not gpu"
@@ -176,10 +178,14 @@ class Recorder:
         self.began = 0.0
 
     def trace(self, frame: FrameType, event: str, argument: object) -> None:
-        """Note a call; its lines are not looked at."""
+        """Note a call; its lines are not looked at. A compiled loop has no frame of its own, but `CompiledLoop` has."""
         code = frame.f_code
         if code.co_filename.startswith(self.package):
             self.calls.add((code.co_filename, code.co_firstlineno))
+            caller = frame.f_locals.get("self")
+            if isinstance(caller, CompiledLoop) and code.co_name == "__call__":
+                loop = caller.loop.__code__
+                self.calls.add((loop.co_filename, loop.co_firstlineno))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Begin a test, with its fixtures."""
@@ -239,7 +245,7 @@ class Reached:
     def tests_of(self, mutant: Mutant, callers: dict[Function, set[Function]]) -> list[str]:
         """Return the tests that reach a mutant, the shortest first, those marked slow at the end.
 
-        What is compiled is called by no frame of Python: then the tests of the functions that mention it count.
+        Of what is called by no frame of Python, as inner loops, the tests of the functions that mention it count.
         """
         for path, line in mutant.functions:
             if found := self.by_function.get(f"{path}:{line}"):
