@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pbgeval.metrics.auc import JACKKNIFE_GROUPS, _intervals, _without_a_group, pooled_auc
 from pbgeval.metrics.intervals import SampleDesign
-from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
+from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32, with_clusters
 from tests.kit.graphs import score_values
 
 scores = st.lists(st.one_of(score_values(), st.floats(-4, 4, width=32)), max_size=8)
@@ -47,6 +47,35 @@ def test_the_standard_error_is_that_of_two_means():
     assert error(all_true=False, all_competing=False) == pytest.approx(math.sqrt(sum(variances)))
     assert error(all_true=False, all_competing=True) == pytest.approx(math.sqrt(variances[0]))
     assert error(all_true=True, all_competing=False) == pytest.approx(math.sqrt(variances[1]))
+
+
+def test_the_error_of_a_sample_is_that_of_sums_over_clusters_of_any_sizes() -> None:
+    """Of clusters of one to three true scores with none to four competitors, among 1,000 clusters."""
+    true = [(0, 3.0), (0, 1.0), (1, 2.0), (2, 0.5), (2, 0.0), (2, 4.0), (3, 1.0)]
+    competing = [(0, 0.0), (1, 1.0), (1, 2.5), (1, 0.25), (1, 3.5), (3, -1.0), (3, 2.0)]
+    images = [
+        with_clusters(
+            sortable_int32(torch.tensor([score for _, score in of])), np.array([cluster for cluster, _ in of])
+        )
+        for of in (true, competing)
+    ]
+    design = SampleDesign(np.zeros(4, np.int64), np.array([1000]))
+
+    def wins(one: float, other: float) -> float:
+        return 1.0 if one > other else 0.5 if one == other else 0.0
+
+    value = np.mean([wins(one, other) for _, one in true for _, other in competing])
+    parts = np.zeros(4)
+    for cluster, one in true:
+        parts[cluster] += (np.mean([wins(one, other) for _, other in competing]) - value) / len(true)
+    for cluster, other in competing:
+        parts[cluster] += (np.mean([wins(one, other) for _, one in true]) - value) / len(competing)
+    variance = np.var(4 * parts, ddof=1) / 4 * (1 - 4 / 1000)
+
+    found = pooled_auc([ScorePool(*([of] for of in images)).sort()], all_true=True, all_competing=True, design=design)
+
+    assert found.value == pytest.approx(value)
+    assert found.standard_error == pytest.approx(math.sqrt(variance), rel=1e-12)
 
 
 def test_a_single_draw_tells_nothing_about_its_error():
