@@ -64,7 +64,8 @@ def verdicts_of(curves: Curves) -> list[str]:
         epochs = [str(row.key) for row in curves.recovered]
         of_epochs = f"epoch{'s' * (len(epochs) > 1)} {listed(epochs)}"
         changed = [f"The model diverged in {of_epochs} but recovered.", *changed]
-    return [*_about_training_edges(curves), _about_buckets(curves), *changed]
+    of_buckets = [_about_buckets(curves)] if curves.num_buckets != 1 else []
+    return [*_about_training_edges(curves), *of_buckets, *changed]
 
 
 def _about_divergence(curves: Curves, row: PassRow) -> list[str]:
@@ -78,8 +79,6 @@ def _about_divergence(curves: Curves, row: PassRow) -> list[str]:
 
 def _about_buckets(curves: Curves) -> str:
     """Return whether the model overfits to buckets, and what a visit costs where it loses beyond the error."""
-    if curves.num_buckets == 1:
-        return "With one bucket there is no verdict about buckets."
     last, cost, back = curves.last, curves.cost_of_visits, curves.gained_between_visits
     if last.verdict == "no_bucket_overfitting" and cost is not None and back is not None:
         decimals = _decimals([last.gap_error or 0.0])
@@ -297,8 +296,8 @@ def training_tiles(curves: Curves) -> list[Tile]:
 # Curves of a training run -> the levels and the gap before and after each visit.
 
 
-def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
-    """Return the means before and after each epoch, their gap with its interval, and the visits to each bucket."""
+def training_charts(curves: Curves) -> list[Chart]:
+    """Return the means before and after each epoch, their gap with its interval, and the visits to several buckets."""
     name, rows = TRAINING_METRICS[curves.metric], curves.passes
     x = counted("epoch", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
     series = {
@@ -339,7 +338,7 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
             *([Line(0, ends)] if any(halves) else []),
         ],
     )
-    return levels, gap, _visits(curves, x)
+    return [levels, gap, *([_visits(curves, x)] if curves.num_buckets != 1 else [])]
 
 
 def _visits(curves: Curves, x: Axis) -> Chart:
@@ -356,9 +355,7 @@ def _visits(curves: Curves, x: Axis) -> Chart:
         x=x,
         y=linear(name, min(known, default=0.0), max(known, default=1.0)),
         lines=lines,
-        note=""
-        if curves.num_buckets == 1
-        else "Each line is a bucket. It steps up while the bucket is trained. If it falls back until the next visit, "
+        note="Each line is a bucket. It steps up while the bucket is trained. If it falls back until the next visit, "
         "training overfits to buckets.",
     )
 
