@@ -189,7 +189,9 @@ def _figures_of_ranks(report: Result, inputs: Inputs, saved: SavedRun) -> tuple[
         report,
         ReportQuery(
             breakdowns=breakdowns,
-            relation_groups=relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None,
+            relation_groups=relation_groups(config, inputs.num_relations, inputs.model)
+            if "groups" in breakdowns
+            else None,
             edge_paths=config.edge_paths,
         ),
         evolve(saved, edges=files),

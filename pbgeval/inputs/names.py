@@ -1,8 +1,8 @@
 """`EvalConfig` -> what relations are called, the ids that names stand for, and named groups of them.
 
-A relation is named as `relations` of the config names it or, where relations are dynamic, as dynamic_rel_names.json
-or relations.tsv of a model's folder does. `rel:<index>` and the bare index stand for a relation too, unless some
-relation has that very name.
+A relation is named as `relations` of the config names it or, where relations are dynamic, as a model of vectors, or
+dynamic_rel_names.json or relations.tsv of a folder, names it. `rel:<index>` and the bare index stand for a relation
+too, unless some relation has that very name.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class RelationNames:
             raise ConfigError(f"relation {cut[name]}")
         if self.names is None:
             raise ConfigError(
-                f"unknown relation {name!r}: relations have no names (dynamic_rel_names.json); write 'rel:0'"
+                f"unknown relation {name!r}: relations have no names (relations.tsv, dynamic_rel_names.json); "
+                "write 'rel:0'"
             )
         nearest = difflib.get_close_matches(name, of_name, n=1) if with_nearest else []
         advice = f"did you mean {nearest[0]!r}?" if nearest else f"the relations are {listed(list(of_name))}"
@@ -98,20 +99,27 @@ def _cut_at_commas(names: Sequence[str], known: Iterable[tuple[str, str]]) -> di
     }
 
 
-def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> RelationNames:
-    """Find out what relations are called.
+def read_relation_vocabulary(
+    config: EvalConfig, num_relations: int, model: EmbeddingModel | Scorer | None
+) -> RelationNames:
+    """Find out what relations are called: a model's own names come before those of other files of its folder.
 
     Args:
         config: the config.
         num_relations: as the ids in edge files have them.
+        model: in place of a checkpoint, if there is one.
 
     Raises:
-        StorageError: dynamic_rel_names.json, or relations.tsv of a model's folder, cannot be read, or has not one name
-            per relation.
+        StorageError: dynamic_rel_names.json, or a file of labels, cannot be read, or has not one name per relation.
     """
     if not config.dynamic_relations:
         return RelationNames(num_relations, [relation.name for relation in config.relations])
-    folder = Path(config.entity_path)
+    folder, own = Path(config.entity_path), None
+    if isinstance(model, EmbeddingModel):
+        own = model.relation_names()
+        own = None if own == [str(index) for index in range(num_relations)] else own  # rows that have no names
+        if own is not None and folder == folder_of_model(model.label):
+            return RelationNames(num_relations, own)
     is_beside_file = (
         not config.dictionary_path
         and os.path.isfile(config.model or "")
@@ -119,7 +127,7 @@ def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> Relation
     )
     with_labels = not config.checkpoint_path and not is_beside_file
     names = relation_names_in(folder, num_relations, with_labels=with_labels)
-    return RelationNames(num_relations, names)
+    return RelationNames(num_relations, own if names is None else names)
 
 
 def names_of_type(
@@ -151,17 +159,19 @@ def names_of_type(
     return own if labels is None else labels_in_order(labels, num_entities)
 
 
-def relation_labels(config: EvalConfig, num_relations: int) -> list[str]:
+def relation_labels(config: EvalConfig, num_relations: int, model: EmbeddingModel | Scorer | None) -> list[str]:
     """Return what tables call each relation: its name, or its index where it has none.
 
     Raises:
         StorageError: as `read_relation_vocabulary`.
     """
-    names = read_relation_vocabulary(config, num_relations).names
+    names = read_relation_vocabulary(config, num_relations, model).names
     return [str(index) for index in range(num_relations)] if names is None else list(names)
 
 
-def relation_groups(config: EvalConfig, num_relations: int) -> dict[str, np.ndarray]:
+def relation_groups(
+    config: EvalConfig, num_relations: int, model: EmbeddingModel | Scorer | None
+) -> dict[str, np.ndarray]:
     """Return the sorted ids of the relations of each group of the config's `relation_groups`; none if it is unset.
 
     Raises:
@@ -171,7 +181,7 @@ def relation_groups(config: EvalConfig, num_relations: int) -> dict[str, np.ndar
     path = config.relation_groups
     if path is None:
         return {}
-    vocabulary = read_relation_vocabulary(config, num_relations)
+    vocabulary = read_relation_vocabulary(config, num_relations, model)
     groups: dict[str, np.ndarray] = {}
     faults = Faults()
     for group, names in read_relation_groups(path).items():
@@ -230,7 +240,7 @@ def read_restrictions(
     relations: np.ndarray | None = None
     if config.restrict_relations is not None:
         with faults.noted(ConfigError, _MAX_FAULTS):
-            relations = read_relation_vocabulary(config, num_relations).find(
+            relations = read_relation_vocabulary(config, num_relations, model).find(
                 config.restrict_relations, _where(config, "restrict_relations")
             )
     keys = ("restrict_entities", "head_candidates", "tail_candidates")

@@ -130,7 +130,7 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
     settings = numeric_settings(inputs.config) | ({} if inputs.scorer is None else {"comparator": "scorer"})
     groups: str | None = None
     if "groups" in inputs.config.breakdowns:
-        of_groups = relation_groups(inputs.config, inputs.num_relations)
+        of_groups = relation_groups(inputs.config, inputs.num_relations, inputs.model)
         canonical = json.dumps({name: ids.tolist() for name, ids in of_groups.items()}, sort_keys=True)
         groups = hashlib.sha256(canonical.encode()).hexdigest()
     data = {

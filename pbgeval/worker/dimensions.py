@@ -130,16 +130,16 @@ def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[
 
 def group_classes(context: WorkerContext, training: SlotCounts | None) -> GroupClasses:
     """Return what the tables of breakdowns tell relations apart by."""
-    config, num_relations = context.inputs.config, context.inputs.num_relations
+    config, num_relations, model = context.inputs.config, context.inputs.num_relations, context.inputs.model
     schemas = config.relations * num_relations if config.dynamic_relations else config.relations
     frequency_R = cardinality_R = None
     if training is not None:
         per_relation = training.relation_frequency()
         frequency_R = frequency_classes(class_limits(CodeCounts.of_codes(per_relation.copy())), per_relation)
         cardinality_R = training.cardinality_classes()
-    groups = relation_groups(config, num_relations) if "groups" in config.breakdowns else {}
+    groups = relation_groups(config, num_relations, model) if "groups" in config.breakdowns else {}
     return GroupClasses(
-        names=relation_labels(config, num_relations),
+        names=relation_labels(config, num_relations, model),
         types=[(schema.lhs, schema.rhs) for schema in schemas],
         cardinality_R=cardinality_R,
         frequency_R=frequency_R,

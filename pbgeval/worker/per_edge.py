@@ -95,7 +95,7 @@ class PerEdgeFiles:
         of_model = partial(_names_of_type, inputs) if _has_own_names(inputs) else None
         vocabulary = Vocabulary(
             EntityLabels(Path(config.entity_path), sizes, of_model=of_model),
-            relation_labels(config, inputs.num_relations),
+            relation_labels(config, inputs.num_relations, inputs.model),
             [(relation.lhs, relation.rhs) for relation in config.relations],
             num_partitions,
         )

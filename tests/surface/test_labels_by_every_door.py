@@ -154,6 +154,37 @@ def test_names_of_dictionary_path_are_those_of_tables_lists_and_restrictions(edg
     assert doors.run("wrong", {**settings, "restrict_relations": ["t"]}).status == 1
 
 
+@pytest.mark.parametrize("others_are_there", [False, True])
+@pytest.mark.parametrize("edges", ["edges.tsv", "edges.npy"])
+def test_names_of_options_are_those_of_tables_lists_and_restrictions(
+    edges: str, tmp_path: Path, *, others_are_there: bool
+) -> None:
+    """Files of labels that lie in the model's folder, in another order, give way to those that options name."""
+    doors = Doors(tmp_path, ("of_entities.txt", "of_relations.txt"), len(NAMES))
+    alone(tmp_path / "of_entities.txt", NAMES)
+    alone(tmp_path / "of_relations.txt", RELATIONS)
+    if others_are_there:
+        alone(tmp_path / "arrays" / "entities.tsv", NAMES[::-1])
+        alone(tmp_path / "arrays" / "relations.tsv", RELATIONS[::-1])
+    ids = [(0, 0, 1), (3, 1, 4), (5, 1, 2)]
+    write_tsv(tmp_path / "edges.tsv", [(NAMES[head], RELATIONS[rel], NAMES[tail]) for head, rel, tail in ids])
+    np.save(tmp_path / "edges.npy", np.array(ids))
+    (tmp_path / "groups.json").write_text(json.dumps({"mine": [RELATIONS[1]]}))
+    options = {"entity_labels": "../of_entities.txt", "relation_labels": "../of_relations.txt"}
+    settings = {"model_options": options, "edge_paths": [edges], "save_topk": 2, "relation_groups": "groups.json"}
+
+    done = doors.run("named", {**settings, "breakdowns": ["relation", "groups"]})
+
+    assert done.status == 0, done.err
+    report = Report.read(tmp_path / "named")
+    assert [(row["relation"], row["count"]) for row in report.table("relations")] == [("s", 2), ('"r"', 4)]
+    assert [(row["group"], row["count"]) for row in report.table("relation_groups")] == [("mine", 4)]
+    assert {row["candidate"] for row in report.top(head=NAMES[3], relation=RELATIONS[1])} < {*NAMES}
+    assert doors.run("restricted", {**settings, "restrict_relations": [RELATIONS[1]]}).status == 0
+    restricted = Report.read(tmp_path / "restricted").table("relations")
+    assert [(row["relation"], row["count"]) for row in restricted] == [('"r"', 4)]
+
+
 @pytest.mark.parametrize("edges", ["edges.tsv", "edges.npy"])
 def test_names_of_dictionary_path_are_those_of_relations_of_matrices(edges: str, tmp_path: Path) -> None:
     """Relations whose operator has a matrix are not dynamic: their names are those of the settings of a run."""

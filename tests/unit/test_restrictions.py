@@ -218,11 +218,12 @@ def test_dynamic_relations_have_the_names_of_their_file_or_indices(
 ) -> None:
     evaluated = dynamic(tmp_path, names, restrict_relations=wanted)
 
-    assert (numbers_in(read(evaluated, 3)), relation_labels(evaluated, 3)) == ({"relations": numbers}, labels)
+    assert (numbers_in(read(evaluated, 3)), relation_labels(evaluated, 3, None)) == ({"relations": numbers}, labels)
     assert names or faults_of(dynamic(tmp_path, None, restrict_relations=["any"]), 3) == [
-        "restrict_relations: unknown relation 'any': relations have no names (dynamic_rel_names.json); write 'rel:0'"
+        "restrict_relations: unknown relation 'any': relations have no names (relations.tsv, "
+        "dynamic_rel_names.json); write 'rel:0'"
     ]
-    assert relation_labels(config(tmp_path), 4) == ["likes", "knows", "likes", "0"]
+    assert relation_labels(config(tmp_path), 4, None) == ["likes", "knows", "likes", "0"]
 
 
 def test_the_digest_tells_what_names_stand_for_and_not_how_they_are_written(tmp_path: Path) -> None:
@@ -246,7 +247,7 @@ def test_the_digest_tells_what_names_stand_for_and_not_how_they_are_written(tmp_
 def test_groups_of_relations_are_read_with_ids(tmp_path: Path) -> None:
     path = tmp_path / "groups.json"
     path.write_text('{"social": ["knows", "1"], "all": ["rel:3", "knows", "rel:0", "rel:2"]}')
-    found = relation_groups(config(tmp_path, relation_groups=str(path)), 4)
+    found = relation_groups(config(tmp_path, relation_groups=str(path)), 4, None)
 
     assert {group: ids.tolist() for group, ids in found.items()} == {"social": [1], "all": [0, 1, 2, 3]}
-    assert relation_groups(config(tmp_path), 4) == {}
+    assert relation_groups(config(tmp_path), 4, None) == {}
