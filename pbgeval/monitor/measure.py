@@ -6,6 +6,7 @@ with the same seed and numbers of negatives.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -144,6 +145,7 @@ class ScoredModel:
         return None
 
 
+MOST_IDS = 1 << 31  # ids of known edges are below
 AUC_CELLS_PER_QUERY = 4  # competitors' scores whose sample gives the `auc` of PBG's lines
 
 
@@ -171,7 +173,7 @@ class MonitorProtocol:
             "eval_num_uniform_negs": self.lists.num_uniform_negs,
             "seed": self.seed,
             "sides": sorted(side.name for side in self.sides),
-            "filtered": self.filtered,
+            **({"filtered": True} if self.filtered else {}),
             "pbg_semantics": self.lists.pbg_semantics,
             "batch_size": self.lists.batch_size,
             "loss_fn": self.loss and self.loss.name,
@@ -196,46 +198,65 @@ class MonitorProtocol:
 
 
 @frozen(eq=False)
+class PackedAnswers:
+    """The known answers of some edges' queries that hide one side."""
+
+    key_E: np.ndarray  # int64: position of each edge's key
+    codes_P: np.ndarray  # int64, increasing: position of the key x MOST_IDS + row of the answer
+
+    def of_edges(self) -> KnownOfEdges:
+        """Return the same as a pass takes it; what it copies to a GPU lasts as long as the pass."""
+        return KnownOfEdges(KnownAnswers(*np.divmod(self.codes_P, MOST_IDS)), self.key_E)
+
+
+@frozen(eq=False)
 class RankedEdges:
     """Edges that are ranked, and the known answers that do not compete, by hidden side; None: all compete."""
 
     edges: EdgeBlock
-    known: Mapping[Side, KnownOfEdges] | None = None
+    known: Mapping[Side, PackedAnswers] | None = None
+    extremes: EdgeBlock | None = None  # the known edges with the smallest and largest ids
+    digest: str = ""  # of the queries' keys and their known answers, whatever the order of the edges
 
     @classmethod
-    def of_bucket(cls, edges: EdgeBlock, known: EdgeColumns, sides: Sequence[Side]) -> RankedEdges:
+    def of_bucket(cls, edges: EdgeBlock, known: EdgeColumns, extremes: EdgeBlock, sides: Sequence[Side]) -> RankedEdges:
         """Find the known answers of some edges of a bucket.
 
         Args:
             edges: that are ranked.
-            known: edges whose answers do not compete; entities are rows of the bucket's partitions, from 0.
+            known: edges whose answers do not compete, these among them; ids are from 0 to MOST_IDS - 1.
+            extremes: of `known`, from `extremes_of`.
             sides: which are hidden in queries.
         """
         columns = EdgeColumns(edges.lhs.numpy(), edges.rel.numpy(), edges.rhs.numpy())
-        num_rows = 1 + max(int(row_E.max(initial=0)) for of in (columns, known) for row_E in (of.lhs_n, of.rhs_n))
-        keys = {side: QueryKeys.of_edges(side, columns, num_rows) for side in sides}
+        keys = {side: QueryKeys.of_edges(side, columns, MOST_IDS) for side in sides}
         answers = {side: DistinctCodes() for side in sides}
 
         def sink(hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
-            answers[hidden].add(key_codes(key_P, answer_P, num_rows))
+            answers[hidden].add(key_codes(key_P, answer_P, MOST_IDS))
 
         SemiJoin(keys, sink).feed(known)
-        return cls(
-            edges,
-            {
-                side: KnownOfEdges(
-                    KnownAnswers(*np.divmod(answers[side].sorted(), num_rows)), of_side.index_of(*columns.key(side))
-                )
-                for side, of_side in keys.items()
-            },
-        )
+        packed, digest = {}, hashlib.blake2b(digest_size=16)
+        for side in sorted(sides, key=lambda side: side.value):
+            packed[side] = PackedAnswers(keys[side].index_of(*columns.key(side)), answers[side].sorted())
+            for codes in (keys[side].codes_K, packed[side].codes_P):
+                digest.update(f"{side.name} {codes.size} ".encode() + codes.astype("<i8").tobytes())
+        return cls(edges, packed, extremes, digest.hexdigest())
 
-    def competition(self, rows: slice) -> Competition:
-        """Return who does not compete in the queries of some of the edges."""
-        if self.known is None:
-            return Competition()
-        of_rows = {side: KnownOfEdges(of.answers, of.key_E[rows]) for side, of in self.known.items()}
-        return Competition(filters=[of_rows])
+
+def extremes_of(schema: ModelSchema, known: EdgeColumns) -> EdgeBlock:
+    """Return the edges with the smallest and the largest ids, for each pair of entity types."""
+    types = [(of.lhs, of.rhs) for of in schema.relations]
+    rows = []
+    for pair in dict.fromkeys(types):
+        rows_n = np.arange(known.num_edges)
+        if len({*types}) > 1:
+            rows_n = np.flatnonzero(np.array([of == pair for of in types])[known.rel_n])
+        for ids_n in (known.lhs_n, known.rel_n, known.rhs_n) if rows_n.size else ():
+            rows += [rows_n[ids_n[rows_n].argmin()], rows_n[ids_n[rows_n].argmax()]]
+    found = known.select(np.array(rows, np.int64))
+    lhs, rel, rhs = (torch.from_numpy(ids_n) for ids_n in (found.lhs_n, found.rel_n, found.rhs_n))
+    return EdgeBlock(0, lhs, rel, rhs)
 
 
 @frozen(eq=False)
@@ -265,17 +286,20 @@ def measure(
         ScorerError: a module in training mode.
     """
     edges, tables = ranked.edges, _tables(protocol, bucket, model)
-    _check_ids(protocol.schema, edges, bucket, tables)
+    for checked in (edges, *(() if ranked.extremes is None else (ranked.extremes,))):
+        _check_ids(protocol.schema, checked, bucket, tables)
     settings = _settings(protocol, model, tables, caller_settings)
     stats = {side: RankStats.zero(protocol.layout) for side in protocol.sides}
     counts = {side: torch.zeros((3, edges.num_edges), dtype=torch.int64) for side in protocol.sides}
     pools = {side: ScorePool() for side in protocol.sides}
     origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", (edge_path, bucket))
+    known = {side: of.of_edges() for side, of in (ranked.known or {}).items()}
     for unit in window_units(0, bucket, edges.num_edges, protocol.lists.unit_rows(edges.num_edges, 1)):
         rows = slice(unit.start, unit.stop)
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
-        unit_of_edges = UnitOfEdges(block, origin, tables, ranked.competition(rows))
-        for side, result in bucket_pass(unit_of_edges, settings).items():
+        of_rows = {side: KnownOfEdges(of.answers, of.key_E[rows]) for side, of in known.items()}
+        competition = Competition(filters=[of_rows] if known else [])
+        for side, result in bucket_pass(UnitOfEdges(block, origin, tables, competition), settings).items():
             found = result.counts.filtered
             stats[side] += RankStats.from_queries(protocol.layout, found, loss_Q=result.loss_Q)
             counts[side][:, unit.start + result.rows_Q] = torch.stack(

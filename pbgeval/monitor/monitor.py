@@ -35,7 +35,7 @@ from pbgeval.errors import ConfigError, DataError, OutputError, StorageError
 from pbgeval.monitor.followed import Followed, Where, followed_file, read_followed, write_followed
 from pbgeval.monitor.gap_test import BucketVisit, GapTest
 from pbgeval.monitor.improvement import CUTOFFS, RELATIVE_DELTA, Compared, best_pass, comparable, last_improvement
-from pbgeval.monitor.measure import HeldOut, MonitorProtocol, RankedEdges, Visit
+from pbgeval.monitor.measure import MOST_IDS, HeldOut, MonitorProtocol, RankedEdges, Visit, extremes_of
 from pbgeval.monitor.persistence import AFTER, PassSums
 from pbgeval.monitor.records import (
     LOGGER,
@@ -106,21 +106,39 @@ class Split(Generic[T]):
         return iter((self.training, self.held_out))
 
 
-def _columns(edges: Any) -> list[np.ndarray]:  # noqa: ANN401 - what a user hands in
-    """Return lhs, rel, rhs as int64 arrays (E,)."""
+def _columns(edges: Any, name: str = "edges") -> list[np.ndarray]:  # noqa: ANN401 - what a user hands in
+    """Return lhs, rel, rhs as int64 arrays (E,); `name` is that of the argument."""
     parts: Any = edges
     found = type(edges).__name__
     if isinstance(edges, Tensor | np.ndarray):
         parts = [*edges.T] if edges.ndim == 2 else None
         found = str(tuple(edges.shape))
     if not isinstance(parts, list | tuple) or len(parts) != 3:
-        raise DataError(f"edges: expected (E, 3) of lhs, rel, rhs, or the three columns, got {found}")
+        raise DataError(f"{name}: expected (E, 3) of lhs, rel, rhs, or the three columns, got {found}")
     columns = [part.detach().cpu().numpy() if isinstance(part, Tensor) else np.asarray(part) for part in parts]
-    for name, column in zip(("lhs", "rel", "rhs"), columns, strict=True):
-        if column.ndim != 1 or column.dtype.kind not in "iu" or len(column) != len(columns[0]):
+    for side, column in zip(("lhs", "rel", "rhs"), columns, strict=True):
+        is_numbers = column.dtype.kind in "iu" or not column.size  # an empty list is of floats
+        if column.ndim != 1 or not is_numbers or len(column) != len(columns[0]):
             found = f"{column.shape} of {column.dtype}"
-            raise DataError(f"edges: expected {len(columns[0])} integers as {name}, got {found}")
+            raise DataError(f"{name}: expected {len(columns[0])} integers as {side}, got {found}")
     return [column.astype(np.int64, copy=False) for column in columns]
+
+
+def _known_edges(
+    columns: list[np.ndarray],
+    known: Any,  # noqa: ANN401 - what a user hands in
+    num_relations: int,
+) -> EdgeColumns:
+    """Return the edges whose answers do not compete: a bucket's, and further ones."""
+    others = _columns(np.empty((0, 3), np.int64) if known is None else known, "known")
+    for name, of_name in (("edges", columns), ("known", others)):
+        for side, column, limit in zip(
+            ("lhs", "rel", "rhs"), of_name, (MOST_IDS, num_relations, MOST_IDS), strict=True
+        ):
+            if column.size and not 0 <= column.min() <= column.max() < limit:
+                found = f"{column.min()} to {column.max()}"
+                raise DataError(f"{name}: expected ids from 0 to {limit - 1} as {side}, got {found}")
+    return EdgeColumns(*(np.concatenate(of) for of in zip(columns, others, strict=True)))
 
 
 def _taken(edges: Any, rows: np.ndarray) -> Any:  # noqa: ANN401 - the same form comes back
@@ -188,7 +206,7 @@ class Monitor:
             eval_num_uniform_negs: uniform draws from the bucket's partition besides.
             seed: of the holdout and of the draws.
             sides: which are hidden in queries.
-            filtered: answers in the bucket's other edges, training and held-out ones, do not compete.
+            filtered: answers in the edges that `split` is given do not compete.
             compare_with_training: also rank as many training edges, after each visit (half as much cost again).
             loss_fn: also PBG's loss of that name: logistic, ranking, softmax.
             margin: of the ranking loss.
@@ -258,6 +276,7 @@ class Monitor:
             What unpacks to `training, held_out`, both in the form of `edges` and in their order.
 
         Raises:
+            ConfigError: `known` without `filtered`.
             DataError: edges of another form, a bucket that is not on the grid.
         """
         place = _bucket(bucket)
@@ -279,10 +298,12 @@ class Monitor:
         where = (edge_path, edge_chunk, place)
         held_out_hash_E, compared_by = hash_E[held_out], self._digest
         if self._protocol.filtered:
-            of_bucket, compared_by = self._known_edges(place, columns, hash_E, known)
+            known_edges = _known_edges(columns, known, self.schema.num_relations)
+            extremes = extremes_of(self.schema, known_edges)
             ranked, sample = (
-                RankedEdges.of_bucket(of.edges, of_bucket, self._protocol.sides) for of in (ranked, sample)
+                RankedEdges.of_bucket(of.edges, known_edges, extremes, self._protocol.sides) for of in (ranked, sample)
             )
+            compared_by += f" {ranked.digest}"
         digest = digest_of_edges(held_out_hash_E, compared_by)
         in_order = hashlib.blake2b(f"{digest}".encode(), digest_size=7)
         in_order.update(held_out_hash_E.astype("<u8").tobytes())
@@ -292,28 +313,14 @@ class Monitor:
             del self._followed[where]  # other edges than the last time cannot be compared with those
         if self._edges.setdefault(where, edges_held_out.digest) != edges_held_out.digest:
             self._edges[where] = edges_held_out.digest
+            or_answers = " or known answers" if self._protocol.filtered else ""
             self._warn_once(
                 "edges",
-                f"bucket {tuple(place)}: other held-out edges ({len(held_out):,}) than in earlier epochs, so the graph "
-                "has changed; epochs from now on are compared among themselves only",
+                f"bucket {tuple(place)}: other held-out edges ({len(held_out):,}){or_answers} than in earlier epochs, "
+                "so the graph has changed; epochs from now on are compared among themselves only",
             )
         self._held_out[where] = edges_held_out
         return Split(_taken(edges, training), _taken(edges, held_out), training, held_out, sample.edges)
-
-    def _known_edges(
-        self,
-        place: Bucket,
-        columns: list[np.ndarray],
-        hash_E: np.ndarray,
-        known: Any,  # noqa: ANN401 - what a user hands in
-    ) -> tuple[EdgeColumns, str]:
-        """Return the edges whose answers do not compete, and what figures are compared by: settings and these edges."""
-        others = _columns(np.empty((0, 3), np.int64) if known is None else known)
-        hash_K = np.concatenate([hash_E, hash_edges(self.seed, self.schema.ends(place), *others)])
-        columns_K = [np.concatenate(of) for of in zip(columns, others, strict=True)]
-        if any(column.min(initial=0) < 0 for column in columns_K):
-            raise DataError("edges: expected ids from 0, got negative ones")
-        return EdgeColumns(*columns_K), f"{self._digest} {digest_of_edges(hash_K, '')}"
 
     def watch(
         self, epoch: int, bucket: tuple[int, int], model: Model, *, edge_path: int = 0, edge_chunk: int = 0

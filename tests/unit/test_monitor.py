@@ -118,23 +118,50 @@ def test_known_edges_that_cannot_be_taken_are_refused() -> None:
         make_monitor().split(edges, BUCKETS[0], known=edges)
     with pytest.raises(ConfigError, match="filtered: PyTorch-BigGraph's ranks are unfiltered"):
         make_monitor(filtered=True, pbg_semantics=True)
-    with pytest.raises(DataError, match="expected ids from 0, got negative ones"):
-        make_monitor(filtered=True).split(edges, BUCKETS[0], known=torch.tensor([[-1, 0, 3]]))
-    with pytest.raises(DataError, match=r"edges: expected \(E, 3\)"):
-        make_monitor(filtered=True).split(edges, BUCKETS[0], known=torch.tensor([1, 0, 3]))
+    for known, message in (
+        ([[-1, 0, 3]], f"known: expected ids from 0 to {2**31 - 1} as lhs, got -1 to -1"),
+        ([[1, 0, 2**62]], f"known: expected ids from 0 to {2**31 - 1} as rhs, got {2**62} to {2**62}"),
+        ([[1, 1, 3]], "known: expected ids from 0 to 0 as rel, got 1 to 1"),
+        ([1, 0, 3], r"known: expected \(E, 3\)"),
+    ):
+        with pytest.raises(DataError, match=message):
+            make_monitor(filtered=True).split(edges, BUCKETS[0], known=torch.tensor(known))
+    monitor = make_monitor(filtered=True)
+    monitor.split(edges, BUCKETS[0], known=torch.tensor([[1, 0, 3], [1, 0, 20]]))
+    beyond = r"bucket \(0, 0\), edge \(1, 0, 20\): expected an id in 0..19 as rhs, got 20"
+    with pytest.raises(DataError, match=beyond), monitor.watch(0, BUCKETS[0], model()):
+        pass
+    monitor.split(edges, BUCKETS[0], known=([], [], []))
+
+
+def test_ids_of_known_edges_are_checked_by_their_entity_types() -> None:
+    relations = [MonitoredRelation("likes", "user", "item"), MonitoredRelation("knows", "user", "user")]
+    monitor = Monitor(ModelSchema(relations, {"user": 1, "item": 1}, "dot"), eval_fraction=0.5, filtered=True)
+    edges = torch.tensor([[user, number % 2, number % 5] for number, user in enumerate(range(40))])
+    model_of_both = ModelTensors({("user", 0): torch.randn(40, 4), ("item", 0): torch.randn(5, 4)})
+
+    monitor.split(edges, (0, 0), known=torch.tensor([[0, 1, 39]]))
+    with monitor.watch(0, (0, 0), model_of_both):
+        pass
+    monitor.split(edges, (0, 0), known=torch.tensor([[0, 0, 39], [0, 1, 7]]))
+    with pytest.raises(DataError, match=r"edge \(0, 0, 39\): expected an id in 0..4 as rhs"):
+        monitor.watch(1, (0, 0), model_of_both).__enter__()
 
 
 def test_filtered_figures_with_other_known_edges_are_not_compared() -> None:
     warnings: list[str] = []
     monitor = make_monitor(warnings=warnings, filtered=True)
-    for epoch, validation in enumerate((None, edges_of(BUCKETS[2]))):
-        monitor.split(edges_of(BUCKETS[1]), BUCKETS[1], known=validation)
+    edges, others = edges_of(BUCKETS[1]), edges_of(BUCKETS[2])
+    # The same answers, however often and in what order, are the same.
+    for epoch, validation in enumerate((None, edges, others, torch.cat([others, others.flip(0)]))):
+        monitor.split(edges, BUCKETS[1], known=validation)
         with monitor.watch(epoch, BUCKETS[1], model()):
             pass
         monitor.end_pass(epoch)
 
-    assert any("epochs from now on are compared among themselves only" in warning for warning in warnings)
-    assert not monitor.should_stop(patience=1)  # the second epoch is the first of its kind
+    (warning,) = warnings
+    assert " or known answers than in earlier epochs" in warning
+    assert (monitor.best_epoch(), monitor.should_stop(patience=1), monitor.should_stop(patience=2)) == (2, True, False)
 
 
 def test_the_fall_since_the_best_pass_is_that_of_the_same_edges(tmp_path: Path) -> None:
