@@ -178,12 +178,12 @@ class Recorder:
         self.began = 0.0
 
     def trace(self, frame: FrameType, event: str, argument: object) -> None:
-        """Note a call; its lines are not looked at. A compiled loop has no frame of its own, but `CompiledLoop` has."""
+        """Note a call; its lines are not looked at. A compiled loop has no frame: `CompiledLoop`, its caller, has."""
         code = frame.f_code
         if code.co_filename.startswith(self.package):
             self.calls.add((code.co_filename, code.co_firstlineno))
-            caller = frame.f_locals.get("self")
-            if isinstance(caller, CompiledLoop) and code.co_name == "__call__":
+            caller = frame.f_locals.get("self") if code.co_name == "__call__" else None
+            if isinstance(caller, CompiledLoop):
                 loop = caller.loop.__code__
                 self.calls.add((loop.co_filename, loop.co_firstlineno))
 

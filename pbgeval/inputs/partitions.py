@@ -88,7 +88,7 @@ class PartitionHolder:
 # `max_memory` -> sizes of blocks, and what is kept in memory between the sweeps. Changes no number.
 
 CELLS_PER_RANGE = 1 << 29  # of queries and candidates, on a CPU
-LEAST_ROWS = 1 << 14  # of a range of more: each range costs about a millisecond for a thousand queries
+LEAST_ROWS = 1 << 14  # of a range, nevertheless: each costs about a millisecond for 1,024 queries
 MIN_ROWS_PER_RANGE = 1 << 10  # candidates that queries stream past at a time; at most, sizes of blocks say
 MAX_KNOWN_ROWS = 1 << 20  # known edges read at a time
 BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
@@ -238,7 +238,7 @@ def sizes_of_sweep(dimension: int, dtype: torch.dtype, device: torch.device, num
         dimension: of the widest vectors.
         dtype: of vectors.
         device: of the worker.
-        num_queries: of the run. On a CPU, a range that is interrupted takes long to repeat.
+        num_queries: of the run. On a CPU, a range of fewer candidates is sooner repeated after an interruption.
     """
     sizes, width = sizes_on(device), dimension + NUMBERS_OF_TRUE
     most_rows = max(min(sizes.swept_rows, sizes.swept_numbers // width), 1)

@@ -66,6 +66,7 @@ def hold_out(
     output: str | PathLike[str] | None = None,
     *,
     all_entities: bool = False,
+    known: CoreTriplesFactory | Tensor | None = None,
     **settings: Any,  # noqa: ANN401 - those of `Monitor`
 ) -> tuple[CoreTriplesFactory, MonitorTrainingCallback]:
     """Split training triples in those to train on and those that are watched.
@@ -74,13 +75,15 @@ def hold_out(
         factory: of all training triples.
         output: folder of `training_stats.json`, as `Monitor` has it.
         all_entities: held-out triples are ranked among all entities, not among sampled ones.
+        known: further triples whose answers do not compete, as those of validation; needs `filtered=True`.
         settings: of `Monitor`: eval_fraction, eval_num_batch_negs, eval_num_uniform_negs, seed, ...
 
     Returns:
         A factory without the held-out triples, and the callback to train with.
     """
     monitor = Monitor(schema_of_scorer(factory.real_num_relations, all_entities=all_entities), output, **settings)
-    training, _ = monitor.split(factory.mapped_triples, BUCKET)
+    known_triples = known if known is None or isinstance(known, Tensor) else known.mapped_triples
+    training, _ = monitor.split(factory.mapped_triples, BUCKET, known=known_triples)
     return factory.clone_and_exchange_triples(training), MonitorTrainingCallback(monitor, len(training))
 
 

@@ -83,9 +83,10 @@ def train(
         The monitor, which knows the figures of all passes.
 
     Raises:
-        ConfigError: several machines, featurized entities, or `output` is the checkpoint.
+        ConfigError: several machines, featurized entities, `output` is the checkpoint, or `filtered` where a bucket may
+            be trained in parts.
     """
-    _refuse(config, output)
+    _refuse(config, output, is_filtered=bool(settings.get("filtered")))
     model = model or make_model(config)
     defaults = {
         "eval_fraction": config.eval_fraction,
@@ -238,7 +239,7 @@ def _all_threads(config: ConfigSchema) -> Iterator[None]:
         yield
 
 
-def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
+def _refuse(config: ConfigSchema, output: str | PathLike[str] | None, *, is_filtered: bool) -> None:
     featurized = [name for name, of in config.entities.items() if of.featurized]
     rules = (
         (
@@ -255,6 +256,10 @@ def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
             output is not None and os.path.realpath(output) == os.path.realpath(config.checkpoint_path),
             f"{output}: expected a folder of the monitor's own, got the checkpoint, where PyTorch-BigGraph "
             "writes a training_stats.json itself",
+        ),
+        (
+            is_filtered and (config.num_edge_chunks != 1 or len(config.edge_paths) > 1),
+            "filtered: needs num_edge_chunks = 1 and one edge path, so that each bucket is trained with all its edges",
         ),
     )
     Faults(fault for is_wrong, fault in rules if is_wrong).raise_any(ConfigError)

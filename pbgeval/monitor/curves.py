@@ -235,6 +235,11 @@ class Curves:
         return max(0.0, self._sign * (best.after - last.after))
 
     @property
+    def epochs_since_best(self) -> int:
+        """How many passes have ended since the best one."""
+        return 0 if self.best is None else self.passes.index(self.last) - self.passes.index(self.best)
+
+    @property
     def training_improved(self) -> bool | None:
         """Whether training edges are better after the last pass than after the best one; None: not known."""
         best, last = self.best, self.last

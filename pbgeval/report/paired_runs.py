@@ -312,8 +312,8 @@ def _edges(reports: Sequence[Result], given: Sequence[str | PathLike[str]] | Non
         if len(found) == expected and all(path.exists() for path in found):
             return _edges_of_any([report], found)
     raise OutputError(
-        f"{reports[0].path}: the evaluated edges are no longer at the edge_paths of run.json; copy them there (of "
-        'edges by name, the folder imported), pass edge_paths=[...], or clusters="edge", which ignores keys and '
+        f"{reports[0].path}: the evaluated edges are no longer at the edge_paths of run.json; copy them there (for "
+        'edges by name, copy the folder imported), pass edge_paths=[...], or clusters="edge", which ignores keys and '
         "relations"
     )
 

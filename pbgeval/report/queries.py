@@ -184,8 +184,8 @@ class QueryPage:
             told.append(f"Of the answers that A or B ranks in the first {of.cutoff}, both do for {of.answers:.0%}.")
         if of is not None and of.candidates is not None and of.rank_biased is not None:
             told.append(
-                f"Their lists share {of.candidates:.0%} of the first {of.depth} candidates (rank-biased overlap "
-                f"{of.rank_biased:.2f})."
+                f"Their lists share {of.candidates:.0%} of the first {of.depth} candidates, known answers included "
+                f"(rank-biased overlap {of.rank_biased:.2f})."
             )
         return " ".join(told)
 
@@ -199,7 +199,7 @@ class QueryPage:
         first = [at for at in relations.by_weight if relations.weight[at] >= 0.00005][:MAX_NAMED]
         if len(mrr) == 1:
             shares = ", ".join(f"{clipped(relations.names[at])} ({relations.weight[at]:.3f})" for at in first)
-            lost = f" Of the {1 - mrr[0]:.3f} missing to 1, most is lost by {shares}." if first else ""
+            lost = f" Most of the gap to an MRR of 1 ({1 - mrr[0]:.3f}) comes from {shares}." if first else ""
             lowest = relations.lowest
             if lowest is not None:
                 queries = plural(int(relations.num_R2[lowest].sum()), "query", "queries")

@@ -93,8 +93,8 @@ def save(text: str, name: str, output: Path | str) -> str:
         put_object(text.encode(), url)
         return without_secrets(url, url)
     target = Path(output)
-    if not target.suffix and not target.exists():
-        target = target.with_suffix(Path(name).suffix)
+    if not target.suffix and not target.exists() and not str(output).endswith("/"):
+        target = target.with_name(f"{target.name}{Path(name).suffix}")
     if target.is_dir():
         target = target / name
         if name in PAGES:

@@ -82,14 +82,14 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
 
 
 def describe_difference(key: str, a: object, b: object) -> str:
-    """Return a line on a value that differs; of a table, on the entries that differ; of several, on the first."""
+    """Return a line on a value that differs; of a table, on the entries that differ; of many tables, on the first."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         unlike = [name for name in sorted({*a, *b}) if a.get(name) != b.get(name)]
         return "; ".join(describe_difference(f"{key}.{name}", a.get(name), b.get(name)) for name in unlike)
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         unlike = [at for at in range(len(a)) if a[at] != b[at]]
-        if isinstance(a[unlike[0]], Mapping) and isinstance(b[unlike[0]], Mapping):
-            more = f" ({len(unlike)} differ)" if len(unlike) > 1 else ""
+        if unlike and isinstance(a[unlike[0]], Mapping) and isinstance(b[unlike[0]], Mapping):
+            more = f"; {len(unlike) - 1} more of {key} differ" if len(unlike) > 1 else ""
             return describe_difference(f"{key}[{unlike[0]}]", a[unlike[0]], b[unlike[0]]) + more
     shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
     of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)

@@ -137,6 +137,9 @@ class Table(Printed):
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return iter(self.rows)
 
+    def __getitem__(self, at: int | slice) -> Any:  # noqa: ANN401 - a row, or a list of rows
+        return self.rows[at]
+
     def __len__(self) -> int:
         return len(self._rows)
 

@@ -44,9 +44,8 @@ _OF_LOSSES: Mapping[Verdict, str] = {  # where held-out edges get worse in a vis
     "bucket_overfitting": "Bucket overfitting: what held-out edges lose in a visit comes back before the next one.",
 }
 # A model that has learned the training edges ranks their answers above those of held-out edges with the same query.
-UNFILTERED = (
-    "Ranks are unfiltered, so learned answers come first: a Monitor with filtered=True tells how good the model is."
-)
+UNFILTERED = "Ranks are unfiltered, so learned answers come first: a filtered evaluation tells how good the model is."
+MANY_EPOCHS = 3  # without an improvement, as `should_stop` has them
 
 
 def verdicts_of(curves: Curves) -> list[str]:
@@ -160,8 +159,8 @@ def _far_better(curves: Curves, metric: str) -> str:
             advice = " Neither is far from chance: check the loss, or lower the learning rate."
     elif curves.best is last:
         advice = " Training on still helps; more regularization might, too."
-    elif curves.best is not None:
-        advice = f" Held-out edges have not improved since epoch {curves.best.key}: stop, or regularize more."
+    elif curves.epochs_since_best >= MANY_EPOCHS and not (curves.overfits or curves.training_fell):
+        advice = " Held-out edges have stopped improving: stop, or regularize more."
     return (
         f"The model fits its training edges far better: {metric} is {_fixed(last.training)} on them, "
         f"{_fixed(last.after)} on held-out edges.{advice}"

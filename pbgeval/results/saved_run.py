@@ -354,12 +354,10 @@ def buckets_of(path: Path, result: Result) -> Path:
             return folder
     if path.suffix == ".npy":  # edges that were in memory
         return path
-    buckets = listed([str(folder) for folder in recorded])
-    if recorded and not any(folder.exists() for folder in recorded):
-        raise StorageError(
-            f"{path}: the ids of its edges were in {buckets}, which is gone; copy that folder from where the run was"
-        )
-    where = f"; the run has read {buckets}" if recorded else ""
+    gone = next((of for of in recorded if of.name == path.name and not of.exists()), None)
+    if gone is not None:
+        raise StorageError(f"{path}: the run read its ids from {gone}, which is gone; copy that folder, too")
+    where = f"; the run has read {listed([str(folder) for folder in recorded])}" if recorded else ""
     raise StorageError(
         f"{path}: no run has made buckets of this file as it is now; give the file or the folder that was evaluated"
         f"{where}"

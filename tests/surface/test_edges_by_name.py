@@ -260,7 +260,8 @@ def test_the_buckets_that_stay_serve_what_is_computed_later(dynamic: TinyCase) -
     assert [fault.startswith(expected) for fault in faults] == [True, True], faults
     (dynamic.root / "output" / "imported").rename(dynamic.root / "moved")
     gone = fault_of(lambda: compare(report, report, edge_paths=changed))
-    assert gone.endswith("which is gone; copy that folder from where the run was"), gone
+    assert gone.startswith(f"{dynamic.root}/edges.tsv: the run read its ids from {dynamic.root}/output/imported/"), gone
+    assert gone.endswith("/edges.tsv, which is gone; copy that folder, too"), gone
     (dynamic.root / "moved").rename(dynamic.root / "output" / "imported")
     (dynamic.root / "train.tsv").write_text("a\tb\tc\n")
     fault = fault_of(

@@ -154,13 +154,14 @@ def test_edges_that_were_changed_or_are_gone_are_refused_with_advice_for_python(
         compare(tmp_path / "a", tmp_path / "b")
 
     assert str(gone.value) == (
-        f"{tmp_path / 'a'}: the evaluated edges are no longer at the edge_paths of run.json; copy them there (of edges "
-        'by name, the folder imported), pass edge_paths=[...], or clusters="edge", which ignores keys and relations'
+        f"{tmp_path / 'a'}: the evaluated edges are no longer at the edge_paths of run.json; copy them there (for "
+        'edges by name, copy the folder imported), pass edge_paths=[...], or clusters="edge", which ignores keys and '
+        "relations"
     )
     done = run_main("compare", "a", "b", cwd=tmp_path)
     assert done.fault == (
-        "a: the evaluated edges are no longer at the edge_paths of run.json; copy them there (of edges by name, the "
-        "folder imported), pass --edges, or --clusters edge, which ignores keys and relations"
+        "a: the evaluated edges are no longer at the edge_paths of run.json; copy them there (for edges by name, copy "
+        "the folder imported), pass --edges, or --clusters edge, which ignores keys and relations"
     )
     assert compare(tmp_path / "a", tmp_path / "b", clusters="edge").num_queries == 2 * len(TEST)
 

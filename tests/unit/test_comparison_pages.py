@@ -165,7 +165,7 @@ def test_of_settings_in_lists_the_first_that_differs_is_named_by_its_keys() -> N
     a = [{"lhs": "all", "operator": "none"}, {"lhs": "all", "operator": "none"}, {"lhs": "all", "operator": "none"}]
     b = [a[0], *({"lhs": "all", "operator": "diagonal"},) * 2]
 
-    told = {2: "", 3: " (2 differ)"}
+    told = {2: "", 3: "; 1 more of relations differ"}
     for length, more in told.items():
         found = describe_difference("relations", a[:length], b[:length])
         assert found == f"relations[1].operator: A none, B diagonal{more}"

@@ -378,8 +378,10 @@ def test_a_fit_to_training_edges_is_said_before_all_else() -> None:
 
     assert verdicts_of(last_row()) == [AT_BEST.format("MRR"), told, "Held-out edges are at their best.", no_bucket]
     assert (last_row().is_bad, last_row().is_sound) == (True, False)
-    best_before = verdicts_of(passes((0.1837, 0.3), (0.1820, 0.5242), error=0.01))
-    assert best_before[1].endswith(" Held-out edges have not improved since epoch 0: stop, or regularize more.")
+    later = [(0.1830, 0.4), (0.1825, 0.45), (0.1820, 0.5242)]
+    for number, more in ((3, " Held-out edges have stopped improving: stop, or regularize more."), (2, "")):
+        told = verdicts_of(passes((0.1837, 0.3), *later[-number:], error=0.01))[1]
+        assert told == f"{FAR_BETTER.format(0.5242, 0.1820)}{more}"
     for of in (
         last_row(training=0.13),  # less than twice as good
         last_row(error=0.4),  # within the error
