@@ -16,9 +16,12 @@ from pbgeval.inputs.partitions import (
     BLOCK_BYTES,
     BYTES_OF_SORTING,
     BYTES_OF_UNITS,
+    BYTES_PER_CELL,
+    BYTES_PER_CELL_OF_LOSS,
     BYTES_PER_COUNTED,
     BYTES_PER_DIAGNOSED,
     BYTES_PER_EDGE_OF_UNIT,
+    BYTES_PER_LISTED,
     BYTES_PER_SCORE,
     BYTES_PER_UNIT_THREAD,
     COPIES_IN_UNITS,
@@ -33,7 +36,9 @@ from pbgeval.inputs.partitions import (
     sizes_of_sweep,
 )
 from pbgeval.inputs.protocol import Protocol
-from pbgeval.ranking.sampled_lists import CandidatePolicy
+from pbgeval.ranking.chunks import ENTRIES_PER_BLOCK
+from pbgeval.ranking.sampled import CHUNKS_OF_LOSS, NUMBERS_OF_LOSS
+from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.scoring.block_sizes import CPU
 from pbgeval.storage.checkpoint import num_bytes_of
 
@@ -145,7 +150,7 @@ def bytes_of_units(inputs: Inputs, protocol: Protocol, num_threads: int) -> int:
     num_edges = max((unit.num_edges for unit in protocol.units), default=0)
     num_bytes = BYTES_OF_UNITS + num_edges * BYTES_PER_EDGE_OF_UNIT
     if inputs.candidates == {CandidatePolicy.SAMPLED.value}:
-        return num_bytes
+        return num_bytes + bytes_of_lists(protocol.lists, num_edges, num_threads, with_loss=config.compute_loss)
     widest = max(config.dimension_of(name) for name in config.used_entity_types)
     row_bytes, _ = sizes_of_sweep(widest, dtype_of(config), torch.device("cpu"), 0)
     of_queries, of_range = COPIES_IN_UNITS[precision_of(config) == "float64"]
@@ -156,6 +161,27 @@ def bytes_of_units(inputs: Inputs, protocol: Protocol, num_threads: int) -> int:
         num_bytes
         + int((of_queries * num_queries + of_range * num_rows) * row_bytes)
         + num_threads * BYTES_PER_UNIT_THREAD
+    )
+
+
+def bytes_of_lists(lists: SampledLists, num_edges: int, num_threads: int, *, with_loss: bool) -> int:
+    """Return what long lists of a unit take beside its edges: their candidates, and the scores of whole chunks.
+
+    Args:
+        lists: how they are made.
+        num_edges: of the unit.
+        num_threads: that count.
+        with_loss: whether losses are folded, over the scores of several chunks.
+    """
+    chunk_size, length = min(lists.chunk_size, num_edges), lists.longest_list
+    num_chunks = -(-num_edges // max(chunk_size, 1))
+    num_listed = min(num_chunks * length, max(ENTRIES_PER_BLOCK, length))
+    together = num_threads
+    if with_loss:
+        together = max(min(CHUNKS_OF_LOSS, NUMBERS_OF_LOSS // max(chunk_size * length, 1)), 1)
+    num_cells = min(together * chunk_size, num_edges) * length
+    return num_cells * (BYTES_PER_CELL_OF_LOSS if with_loss else BYTES_PER_CELL) + max(
+        num_listed * BYTES_PER_LISTED - num_edges * BYTES_PER_EDGE_OF_UNIT, 0
     )
 
 

@@ -102,6 +102,9 @@ PAIRS_BYTES = 1 << 30  # of known answers in memory where no limit is given
 # to 105 MiB for sampled lists, by 58 to 1,058 MiB for partitions with 50 to 800 columns.
 BYTES_OF_UNITS = 32 << 20
 BYTES_PER_EDGE_OF_UNIT = 768  # read, numbered, counted, packed
+BYTES_PER_LISTED = 144  # a candidate of the lists that are made together: its id, draw and copies, sorted
+BYTES_PER_CELL = 5  # a score of a chunk, of which each thread has one
+BYTES_PER_CELL_OF_LOSS = 24  # of the chunks whose losses are folded together
 MAX_DIAGNOSED_EDGES = 1 << 20  # that are compared with each other though the evaluation itself does not hold all edges
 BYTES_PER_DIAGNOSED = 100  # of such an edge, once all units are done and partitions are given back
 BYTES_PER_UNIT_THREAD = 12 << 20  # where queries meet partitions
@@ -180,7 +183,9 @@ def plan_room(
         ConfigError: the limit is too small for the partitions of a bucket.
     """
     needed = resident + held + max(fewest * partition_bytes, at_end)
-    _check_limit(limit, needed, f"for the {_megabytes(fewest * partition_bytes)}MB of a bucket's partitions", resident)
+    _check_limit(
+        limit, needed, f"for a bucket's partitions ({_megabytes(fewest * partition_bytes)}MB) and lists", resident
+    )
     free = available // 2 if limit is None else int(limit / SLACK) - resident - held
     places = free // max(partition_bytes, 1)
     return max(fewest, min(places - 1, most)), places > fewest
@@ -297,7 +302,7 @@ def least_limit(num_bytes: int) -> int:
 def _check_limit(limit: int | None, num_bytes: int, purpose: str, resident: int) -> None:
     needed = least_limit(num_bytes)
     if limit is not None and limit < needed:
-        smaller = ", sample fewer edges, or leave out the pooled AUC (metrics=rank)"
+        smaller = ", take fewer negatives, sample fewer edges, or leave out the pooled AUC (metrics=rank)"
         raise ConfigError(
             f"max_memory: expected at least {_megabytes(needed)}MB {purpose} here (a worker holds "
             f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it"

@@ -102,11 +102,12 @@ def _about_training_edges(curves: Curves) -> list[str]:
         f"since {epoch}, {metric} of training edges went from {_fixed(best.training)} to "
         f"{_fixed(last.training)} and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
     )
-    undecided = ""
+    undecided, is_late = "", curves.epochs_since_best >= MANY_EPOCHS
     if curves.fall and not curves.held_out_fell:
         undecided = f" Whether held-out edges got worse is undecided, as {_why_undecided(curves, best)}."
     if curves.overfits:
-        found = f"Overfitting to training edges: {changes}. Stop, and use the model of {epoch}."
+        advice = f"Stop, and use the model of {epoch}." if is_late else "They may recover: wait some epochs."
+        found = f"Overfitting to training edges{'' if is_late else ' so far'}: {changes}. {advice}"
     elif last.training is None or curves.training_improved is None:
         found = "Overfitting to training edges: not known, as training edges were not ranked."
     elif curves.training_fell:

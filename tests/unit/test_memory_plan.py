@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.errors import ConfigError
+from pbgeval.inputs.memory_check import bytes_of_lists
 from pbgeval.inputs.partitions import (
     BLOCK_BYTES,
     BYTES_PER_EDGE,
@@ -23,6 +24,7 @@ from pbgeval.inputs.partitions import (
     plan_room,
 )
 from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.sampled_lists import SampledLists
 from pbgeval.scoring.block_sizes import CPU, GPU, GPU_WORKSPACE_BYTES
 
 MB, GB = 10**6, 10**9
@@ -118,6 +120,29 @@ def test_known_edges_are_read_before_blocks_are_made() -> None:
     assert plan.bytes_used(fixed, 10, 400, 2, num_known=10**7) == fixed + 10**6 * BYTES_PER_KNOWN_ROW
 
 
+@pytest.mark.parametrize(
+    ("negatives", "with_loss", "grown"),
+    [
+        ((100, 100), False, 0),
+        ((1000, 1000), False, 17),
+        ((2000, 2000), False, 74),
+        ((2000, 10_000), False, 229),
+        ((100, 10_000), False, 147),
+        ((5000, 5000), False, 417),
+        ((0, 10_000), False, 413),
+        ((1000, 1000), True, 345),
+        ((5000, 5000), True, 1066),
+    ],
+)
+def test_long_lists_take_memory_as_processes_have_grown(
+    negatives: tuple[int, int], grown: int, *, with_loss: bool
+) -> None:
+    """Units of 12,500 edges, two threads: MB beside what a run with 100 + 100 negatives takes."""
+    found = bytes_of_lists(SampledLists(*negatives), 12_500, 2, with_loss=with_loss) / MB
+
+    assert grown <= found <= 2 * grown + 60
+
+
 SAMPLE = partial(check_sample, GB, 300 * MB)
 BUCKET = (10**6, 1000 * GB, GB // 2)
 BEST = (2 * GB, 300 * MB, 10**6, 2 * 10**6, 400)
@@ -126,8 +151,11 @@ BEST = (2 * GB, 300 * MB, 10**6, 2 * 10**6, 400)
 @pytest.mark.parametrize(
     ("refused", "needed"),
     [
-        (lambda: plan_room(GB, *BUCKET, fewest=2, most=16), r"\d+MB for the 1000MB of a bucket's partitions here"),
-        (lambda: plan_room(GB + 500 * MB, *BUCKET, fewest=2, most=16, held=GB), r"\d+MB for the 1000MB of"),
+        (
+            lambda: plan_room(GB, *BUCKET, fewest=2, most=16),
+            r"\d+MB for a bucket's partitions \(1000MB\) and lists here",
+        ),
+        (lambda: plan_room(GB + 500 * MB, *BUCKET, fewest=2, most=16, held=GB), r"\d+MB for a bucket's"),
         # A sample of two million edges reached 1.68 GB under a limit of 1 GB.
         (lambda: SAMPLE(4_000_000), r"\d+MB for a sample of 4000000 queries here"),
         # 80,000 sampled edges with 100 negatives each, all of whose scores are compared, reached 1.64 GB under 1 GB.
@@ -142,7 +170,7 @@ def test_a_limit_below_what_is_held_is_refused(refused: Callable[[], object], ne
 
 
 @pytest.mark.parametrize(
-    ("held", "advice"), [(950 * MB, "raise it"), (300 * MB, r"raise it, sample fewer edges, or .*")]
+    ("held", "advice"), [(950 * MB, "raise it"), (300 * MB, r"raise it, take fewer negatives, .*")]
 )
 def test_no_setting_helps_where_a_worker_holds_too_much_before_it_begins(held: int, advice: str) -> None:
     with pytest.raises(ConfigError, match=f"got 1000MB; {advice}$"):

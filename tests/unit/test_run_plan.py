@@ -295,7 +295,7 @@ def test_a_unit_of_whole_partitions_takes_more_the_wider_its_vectors_and_the_mor
         return bytes_of_units(inputs, make_protocol(inputs), num_threads)
 
     whole, sampled = "candidates=partition", "candidates=sampled"
-    assert told(sampled) == told(sampled, num_threads=8) == told(sampled, dimension=64) < told(whole)
+    assert told(sampled) == told(sampled, dimension=64) <= told(sampled, num_threads=8) < told(whole)
     assert told(whole) < told(whole, dimension=64) < told(whole, "precision=float64", dimension=64)
     assert told(whole, "precision=float32", dimension=64) < told(whole, dimension=64)
     assert told(whole, "sample_edges=3", dimension=64) < told(whole, dimension=64)
