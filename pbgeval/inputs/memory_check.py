@@ -16,12 +16,9 @@ from pbgeval.inputs.partitions import (
     BLOCK_BYTES,
     BYTES_OF_SORTING,
     BYTES_OF_UNITS,
-    BYTES_PER_CELL,
-    BYTES_PER_CELL_OF_LOSS,
     BYTES_PER_COUNTED,
     BYTES_PER_DIAGNOSED,
     BYTES_PER_EDGE_OF_UNIT,
-    BYTES_PER_LISTED,
     BYTES_PER_SCORE,
     BYTES_PER_UNIT_THREAD,
     COPIES_IN_UNITS,
@@ -41,6 +38,10 @@ from pbgeval.ranking.sampled import CHUNKS_OF_LOSS, NUMBERS_OF_LOSS
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.scoring.block_sizes import CPU
 from pbgeval.storage.checkpoint import num_bytes_of
+
+BYTES_PER_LISTED = 144  # a candidate of the lists that are made together: its id, draw and copies, sorted
+BYTES_PER_CELL = 5  # a score of a chunk, of which each thread has one
+BYTES_PER_CELL_OF_LOSS = 24  # of the chunks whose losses are folded together
 
 
 def check_memory(inputs: Inputs, protocol: Protocol, resident: int, device: torch.device) -> None:

@@ -102,9 +102,6 @@ PAIRS_BYTES = 1 << 30  # of known answers in memory where no limit is given
 # to 105 MiB for sampled lists, by 58 to 1,058 MiB for partitions with 50 to 800 columns.
 BYTES_OF_UNITS = 32 << 20
 BYTES_PER_EDGE_OF_UNIT = 768  # read, numbered, counted, packed
-BYTES_PER_LISTED = 144  # a candidate of the lists that are made together: its id, draw and copies, sorted
-BYTES_PER_CELL = 5  # a score of a chunk, of which each thread has one
-BYTES_PER_CELL_OF_LOSS = 24  # of the chunks whose losses are folded together
 MAX_DIAGNOSED_EDGES = 1 << 20  # that are compared with each other though the evaluation itself does not hold all edges
 BYTES_PER_DIAGNOSED = 100  # of such an edge, once all units are done and partitions are given back
 BYTES_PER_UNIT_THREAD = 12 << 20  # where queries meet partitions

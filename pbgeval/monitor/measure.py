@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -32,7 +32,7 @@ from pbgeval.notation import ENDS, Bucket, Side, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.cpu_lists import slow_exact_lists
-from pbgeval.ranking.keys import DistinctCodes, EdgeColumns, QueryKeys, key_codes
+from pbgeval.ranking.keys import DistinctCodes, EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, SemiJoin
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.settings import Competition, EdgeOrigin, LossSettings, PassSettings, Relation, Tables, UnitOfEdges
@@ -219,7 +219,9 @@ class RankedEdges:
     digest: str = ""  # of the queries' keys and their known answers, whatever the order of the edges
 
     @classmethod
-    def of_bucket(cls, edges: EdgeBlock, known: EdgeColumns, extremes: EdgeBlock, sides: Sequence[Side]) -> RankedEdges:
+    def of_bucket(
+        cls, edges: EdgeBlock, known: EdgeColumns, extremes: EdgeBlock, sides: tuple[Side, ...]
+    ) -> RankedEdges:
         """Find the known answers of some edges of a bucket.
 
         Args:
@@ -233,7 +235,7 @@ class RankedEdges:
         answers = {side: DistinctCodes() for side in sides}
 
         def sink(hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
-            answers[hidden].add(key_codes(key_P, answer_P, MOST_IDS))
+            answers[hidden].add(key_P * MOST_IDS + answer_P)
 
         SemiJoin(keys, sink).feed(known)
         packed, digest = {}, hashlib.blake2b(digest_size=16)
