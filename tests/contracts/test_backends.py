@@ -192,6 +192,27 @@ def test_a_score_has_the_same_bits_alone_read_or_kept(make_backend, shape, name)
     assert torch.equal(read_P, of_pairs_P)
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_pairs_compare_as_cells_of_blocks_do(make_backend, *, exact: bool) -> None:
+    """Scores of quarters: higher ones, equal ones of other rows, and lower ones."""
+    backend, of = make_backend(exact=exact), drawn(SHAPES[-1], in_quarters=True)
+    block = of.block(backend)
+    score_KC, true_Q = of.query_KD @ of.candidate_CD.T, (of.query_KD[of.row_Q] * of.true_QD).sum(1)
+    query_P, column_P = (
+        index.flatten() for index in torch.meshgrid(*map(torch.arange, (len(true_Q), 9)), indexing="ij")
+    )
+    row_P = torch.as_tensor(of.row_Q)[query_P]
+    candidate_PD = block.candidates.rows_CD[column_P]
+    pairs = candidate_PD, backend.pairs(block.queries.rows_KD[row_P], candidate_PD)
+
+    better_P, tied_P = backend.compare(block.queries, query_P, pairs, torch.arange(query_P.numel()))
+
+    score_P = score_KC[row_P, column_P]
+    assert torch.equal(better_P.cpu(), score_P > true_Q[query_P])
+    assert torch.equal(tied_P.cpu(), score_P == true_Q[query_P])
+    assert min(int((score_P > true_Q[query_P]).sum()), int(tied_P.sum()), int((score_P < true_Q[query_P]).sum())) > 0
+
+
 @pytest.mark.parametrize("name", COMPARATORS)
 def test_duplicates_of_a_true_entity_tie_with_it_and_are_not_better(make_backend, name) -> None:
     """Whatever the last bits of the score that it is compared by."""
