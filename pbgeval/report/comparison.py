@@ -446,7 +446,8 @@ def decimals_of_table(rows: Sequence[Difference]) -> dict[int, int]:
     found: dict[int, int] = {}
     for of in rows:
         usual = usual_decimals(of.metric)
-        found[usual] = max(found.get(usual, usual), 1 + decimals_of(of.standard_error) if of.standard_error else 0)
+        needed = decimals_of(of.standard_error, num_digits=2) if of.standard_error else 0
+        found[usual] = max(found.get(usual, usual), needed)
     return found
 
 

@@ -163,14 +163,18 @@ def _with_error(document: Mapping[str, Any], key: str, decimals: int | None = No
 
 
 def with_error(value: float, error: float, decimals: int | None = None) -> str:
-    """Return a figure and its standard error as text, rounded to the first digit of the error, or as is said."""
+    """Return a figure and its standard error as text, rounded as `decimals_of` the error says, or as is said."""
     decimals = decimals_of(error) if decimals is None else decimals
     return f"{rounded(value, decimals)} ± {rounded(error, decimals)}"
 
 
-def decimals_of(error: float) -> int:
-    """Return the decimals of a figure whose standard error has one digit; negative: the figure ends in zeros."""
-    return min(MAX_DECIMALS, -int(f"{error:.0e}".partition("e")[2]))
+def decimals_of(error: float, num_digits: int = 1) -> int:
+    """Return the decimals of a figure whose standard error has so many digits, at least two if the first is 1.
+
+    A single 1 might stand for anything from 0.95 to 1.5. Negative: the figure ends in zeros.
+    """
+    digits, exponent = f"{error:.1e}".split("e")
+    return min(MAX_DECIMALS, (2 if digits.startswith("1") else num_digits) - 1 - int(exponent))
 
 
 def rounded(value: float | None, decimals: int, sign: str = "") -> str:

@@ -137,7 +137,9 @@ def test_the_headline_has_the_figures_of_the_document(finished: Path) -> None:
     shown = {row[0]: row[1:] for row in rows}
     for name, key in (("mean rank", "mean_rank"), ("hits@1", "hits_at_1")):
         keys = [f"{side}.realistic.{key}" for side in ("both", "head", "tail")]
-        expected = [figures.with_error(document["metrics"][key], document["standard_errors"][key]) for key in keys]
+        values, errors = ([document[of][key] for key in keys] for of in ("metrics", "standard_errors"))
+        decimals = max(map(figures.decimals_of, errors))  # a row has those of its smallest error
+        expected = [figures.with_error(*of, decimals) for of in zip(values, errors, strict=True)]
         assert expected == shown[name]
 
 

@@ -120,4 +120,4 @@ def test_the_passes_of_a_training_run_are_a_table() -> None:
     rows = rows_of_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
 
     assert rows[0] == ["epoch", "before", "after", "gap", "diverged", "bucket overfitting"]
-    assert rows[-1] == ["3", "0.2500", "0.5000", "+0.2 ± 0.1", "1", "yes"]
+    assert rows[-1] == ["3", "0.2500", "0.5000", "+0.25 ± 0.12", "1", "yes"]

@@ -153,7 +153,7 @@ AMRI, ADJUSTED_MRR = "both.realistic.adjusted_mean_rank_index", "both.realistic.
         (
             {AMRI: None, "both.query_auc": 0.51},
             {"both.query_auc": 0.01},
-            "no better than chance (AUC per query 0.51 ± 0.01)",
+            "no better than chance (AUC per query 0.510 ± 0.010)",
         ),
         ({"both.auc": 0.497}, {"both.auc": 0.004}, "no better than chance (AUC pooled 0.497 ± 0.004)"),
         ({"both.auc": 0.51}, {"both.auc": 0.004}, ""),

@@ -355,7 +355,7 @@ def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
     ]
     table = passes_of(curves)
     assert table.columns == ("epoch", "before", "after", "gap", "training", "train−held out")
-    assert table.rows[0] == ("0 (keep)", "0.2500", "0.2500", "0.00 ± 0.01", "0.4900", "+0.2 ± 0.1")
+    assert table.rows[0] == ("0 (keep)", "0.2500", "0.2500", "0.000 ± 0.010", "0.4900", "+0.24 ± 0.10")
 
 
 AT_BEST = "Keep epoch 0 ({} 0.0700), the last one."
