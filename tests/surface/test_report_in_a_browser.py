@@ -209,7 +209,7 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
 
     shown.page.locator("#passes-table thead button").nth(3).click()
 
-    assert shown.column("passes-table", 3) == ["+0.25 ± 0.01", "+0.12 ± 0.01", "−0.50 ± 0.01", "–"]
+    assert shown.column("passes-table", 3) == ["+0.250 ± 0.010", "+0.125 ± 0.010", "−0.500 ± 0.010", "–"]
 
 
 @pytest.mark.parametrize(("width", "num_buckets"), [(1100, 2), (768, 1)])
