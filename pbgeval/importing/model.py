@@ -86,8 +86,7 @@ def _rows(model: EmbeddingModel, entity_types: Sequence[str], *, labelled_too: b
         for name, table in model.tables_of(entity_types).items()
         if labelled_too or isinstance(model.labels_of(name), range | None)
     }
-    has_numbers = model.relation_labels == tuple(map(str, range(model.num_relations)))
-    if labelled_too or (not model.relation_types and (has_numbers or model.relation_labels is None)):
+    if labelled_too or (not model.relation_types and (model.numbers_relations or model.relation_labels is None)):
         table = model.parameter_tables.get("relations")
         num_rows = model.num_relations if table is None else table.num_rows
         each = "" if num_rows == model.num_relations else ", two of each relation"

@@ -34,7 +34,7 @@ from pbgeval.inputs.partitions import (
 )
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.ranking.chunks import ENTRIES_PER_BLOCK
-from pbgeval.ranking.sampled import CHUNKS_OF_LOSS, NUMBERS_OF_LOSS
+from pbgeval.ranking.sampled import chunks_of_loss
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.scoring.block_sizes import CPU
 from pbgeval.storage.checkpoint import num_bytes_of
@@ -177,9 +177,7 @@ def bytes_of_lists(lists: SampledLists, num_edges: int, num_threads: int, *, wit
     chunk_size, length = min(lists.chunk_size, num_edges), lists.longest_list
     num_chunks = -(-num_edges // max(chunk_size, 1))
     num_listed = min(num_chunks * length, max(ENTRIES_PER_BLOCK, length))
-    together = num_threads
-    if with_loss:
-        together = max(min(CHUNKS_OF_LOSS, NUMBERS_OF_LOSS // max(chunk_size * length, 1)), 1)
+    together = chunks_of_loss(chunk_size * length) if with_loss else num_threads
     num_cells = min(together * chunk_size, num_edges) * length
     return num_cells * (BYTES_PER_CELL_OF_LOSS if with_loss else BYTES_PER_CELL) + max(
         num_listed * BYTES_PER_LISTED - num_edges * BYTES_PER_EDGE_OF_UNIT, 0

@@ -115,9 +115,8 @@ def read_relation_vocabulary(
     if not config.dynamic_relations:
         return RelationNames(num_relations, [relation.name for relation in config.relations])
     folder, own = Path(config.entity_path), None
-    if isinstance(model, EmbeddingModel):
+    if isinstance(model, EmbeddingModel) and not model.numbers_relations:
         own = model.relation_names()
-        own = None if own == [str(index) for index in range(num_relations)] else own  # rows that have no names
         if own is not None and folder == folder_of_model(model.label):
             return RelationNames(num_relations, own)
     is_beside_file = (

@@ -88,7 +88,7 @@ class PartitionHolder:
 # `max_memory` -> sizes of blocks, and what is kept in memory between the sweeps. Changes no number.
 
 CELLS_PER_RANGE = 1 << 29  # of queries and candidates, on a CPU
-LEAST_ROWS = 1 << 14  # of a range, nevertheless: each costs about a millisecond for 1,024 queries
+LEAST_ROWS = 1 << 14  # of a range, however many queries: each range costs about 1 ms per 1,024 of them
 MIN_ROWS_PER_RANGE = 1 << 10  # candidates that queries stream past at a time; at most, sizes of blocks say
 MAX_KNOWN_ROWS = 1 << 20  # known edges read at a time
 BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
@@ -240,7 +240,7 @@ def sizes_of_sweep(dimension: int, dtype: torch.dtype, device: torch.device, num
         dimension: of the widest vectors.
         dtype: of vectors.
         device: of the worker.
-        num_queries: of the run. On a CPU, a range of fewer candidates is sooner repeated after an interruption.
+        num_queries: of the run. On a CPU, many queries get shorter ranges, so that an interruption repeats little.
     """
     sizes, width = sizes_on(device), dimension + NUMBERS_OF_TRUE
     most_rows = max(min(sizes.swept_rows, sizes.swept_numbers // width), 1)

@@ -89,6 +89,11 @@ class EmbeddingModel:
             return read_labels(self.relation_labels, self.num_relations)
         return None if self.relation_labels is None else list(self.relation_labels)
 
+    @property
+    def numbers_relations(self) -> bool:
+        """Whether relations are named by the numbers of their rows."""
+        return self.relation_labels == tuple(map(str, range(self.num_relations)))
+
     def parameters(self) -> SideParameters:
         """Read the relations.
 

@@ -33,7 +33,7 @@ from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.cpu_lists import slow_exact_lists
 from pbgeval.ranking.keys import DistinctCodes, EdgeColumns, QueryKeys
-from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, SemiJoin
+from pbgeval.ranking.known_answers import KEY_BITS, KnownOfEdges, KnownPairs, SemiJoin
 from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.settings import Competition, EdgeOrigin, LossSettings, PassSettings, Relation, Tables, UnitOfEdges
 from pbgeval.scoring.block_scorer import (
@@ -145,7 +145,7 @@ class ScoredModel:
         return None
 
 
-MOST_IDS = 1 << 31  # ids of known edges are below
+MOST_IDS = 1 << KEY_BITS  # ids of known edges are below
 AUC_CELLS_PER_QUERY = 4  # competitors' scores whose sample gives the `auc` of PBG's lines
 
 
@@ -198,23 +198,11 @@ class MonitorProtocol:
 
 
 @frozen(eq=False)
-class PackedAnswers:
-    """The known answers of some edges' queries that hide one side."""
-
-    key_E: np.ndarray  # int64: position of each edge's key
-    codes_P: np.ndarray  # int64, increasing: position of the key x MOST_IDS + row of the answer
-
-    def of_edges(self) -> KnownOfEdges:
-        """Return the same as a pass takes it; what it copies to a GPU lasts as long as the pass."""
-        return KnownOfEdges(KnownAnswers(*np.divmod(self.codes_P, MOST_IDS)), self.key_E)
-
-
-@frozen(eq=False)
 class RankedEdges:
     """Edges that are ranked, and the known answers that do not compete, by hidden side; None: all compete."""
 
     edges: EdgeBlock
-    known: Mapping[Side, PackedAnswers] | None = None
+    known: Mapping[Side, tuple[KnownPairs, np.ndarray]] | None = None  # and the position of each edge's key, int64
     extremes: EdgeBlock | None = None  # the known edges with the smallest and largest ids
     digest: str = ""  # of the queries' keys and their known answers, whatever the order of the edges
 
@@ -235,13 +223,14 @@ class RankedEdges:
         answers = {side: DistinctCodes() for side in sides}
 
         def sink(hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
-            answers[hidden].add(key_P * MOST_IDS + answer_P)
+            answers[hidden].add(answer_P << KEY_BITS | key_P)
 
         SemiJoin(keys, sink).feed(known)
         packed, digest = {}, hashlib.blake2b(digest_size=16)
         for side in sorted(sides, key=lambda side: side.value):
-            packed[side] = PackedAnswers(keys[side].index_of(*columns.key(side)), answers[side].sorted())
-            for codes in (keys[side].codes_K, packed[side].codes_P):
+            pairs = KnownPairs(answers[side].sorted())
+            packed[side] = pairs, keys[side].index_of(*columns.key(side))
+            for codes in (keys[side].codes_K, pairs.packed_P):
                 digest.update(f"{side.name} {codes.size} ".encode() + codes.astype("<i8").tobytes())
         return cls(edges, packed, extremes, digest.hexdigest())
 
@@ -288,18 +277,19 @@ def measure(
         ScorerError: a module in training mode.
     """
     edges, tables = ranked.edges, _tables(protocol, bucket, model)
-    for checked in (edges, *(() if ranked.extremes is None else (ranked.extremes,))):
+    for checked in filter(None, (edges, ranked.extremes)):
         _check_ids(protocol.schema, checked, bucket, tables)
     settings = _settings(protocol, model, tables, caller_settings)
     stats = {side: RankStats.zero(protocol.layout) for side in protocol.sides}
     counts = {side: torch.zeros((3, edges.num_edges), dtype=torch.int64) for side in protocol.sides}
     pools = {side: ScorePool() for side in protocol.sides}
     origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", (edge_path, bucket))
-    known = {side: of.of_edges() for side, of in (ranked.known or {}).items()}
+    # What these copy to a GPU lasts as long as the pass.
+    known = {side: (pairs.in_rows(), key_E) for side, (pairs, key_E) in (ranked.known or {}).items()}
     for unit in window_units(0, bucket, edges.num_edges, protocol.lists.unit_rows(edges.num_edges, 1)):
         rows = slice(unit.start, unit.stop)
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
-        of_rows = {side: KnownOfEdges(of.answers, of.key_E[rows]) for side, of in known.items()}
+        of_rows = {side: KnownOfEdges(answers, key_E[rows]) for side, (answers, key_E) in known.items()}
         competition = Competition(filters=[of_rows] if known else [])
         for side, result in bucket_pass(UnitOfEdges(block, origin, tables, competition), settings).items():
             found = result.counts.filtered

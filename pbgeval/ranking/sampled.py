@@ -675,6 +675,11 @@ def count_sampled(
         add(sampled.count_prepared(chunks) if found is None else found)
 
 
+def chunks_of_loss(num_numbers: int) -> int:
+    """Return how many chunks of so many numbers a loss is folded over together."""
+    return max(min(CHUNKS_OF_LOSS, NUMBERS_OF_LOSS // max(num_numbers, 1)), 1)
+
+
 def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int, *, keeps_scores: bool) -> int:
     """Return how many chunks to score together, as limited by the size of their rows and scores.
 
@@ -684,7 +689,7 @@ def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int, *, ke
     sizes, row_numbers = sizes_on(table.device), (num_queries + num_candidates) * table.embeddings_ND.shape[1]
     few = 1
     if keeps_scores and table.device == HOST:
-        few = min(CHUNKS_OF_LOSS, NUMBERS_OF_LOSS // max(num_cells, row_numbers))
+        few = chunks_of_loss(max(num_cells, row_numbers))
     return max(1, few, min(sizes.cells // num_cells, sizes.numbers // max(row_numbers, 1)))
 
 

@@ -90,7 +90,8 @@ def describe_difference(key: str, a: object, b: object) -> str:
         unlike = [at for at in range(len(a)) if a[at] != b[at]]
         if unlike and isinstance(a[unlike[0]], Mapping) and isinstance(b[unlike[0]], Mapping):
             more = f"; {len(unlike) - 1} more of {key} differ" if len(unlike) > 1 else ""
-            return describe_difference(f"{key}[{unlike[0]}]", a[unlike[0]], b[unlike[0]]) + more
+            if told := describe_difference(f"{key}[{unlike[0]}]", a[unlike[0]], b[unlike[0]]):
+                return told + more
     shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
     of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
     return f"{key}: A {of_a}, B {of_b}"

@@ -106,7 +106,7 @@ def _about_training_edges(curves: Curves) -> list[str]:
     if curves.fall and not curves.held_out_fell:
         undecided = f" Whether held-out edges got worse is undecided, as {_why_undecided(curves, best)}."
     if curves.overfits:
-        advice = f"Stop, and use the model of {epoch}." if is_late else "They may recover: wait some epochs."
+        advice = f"Stop, and use the model of {epoch}." if is_late else "They may recover; train a few more epochs."
         found = f"Overfitting to training edges{'' if is_late else ' so far'}: {changes}. {advice}"
     elif last.training is None or curves.training_improved is None:
         found = "Overfitting to training edges: not known, as training edges were not ranked."

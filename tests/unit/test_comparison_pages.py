@@ -169,5 +169,6 @@ def test_of_settings_in_lists_the_first_that_differs_is_named_by_its_keys() -> N
     for length, more in told.items():
         found = describe_difference("relations", a[:length], b[:length])
         assert found == f"relations[1].operator: A none, B diagonal{more}"
+    assert describe_difference("a", [{"x": None}], [{}]) == 'a: A [{"x": null}], B [{}]'  # no key differs in value
     assert describe_difference("sides", ["lhs"], ["rhs"]) == 'sides: A ["lhs"], B ["rhs"]'
     assert describe_difference("relations", a[:1], b[:2]).startswith('relations: A [{"lhs": "all"')

@@ -624,7 +624,7 @@ TRAINING = {"up": (0.3, 0.31), "flat": (0.3, 0.3), "a little down": (0.3, 0.275)
 WHAT_IS_TOLD = {
     "as good": (f"{NO}: held-out edges are as good as after epoch 0.",) * 3 + (DIVERGING + LOWER,),
     "clear": (
-        "Overfitting to training edges so far: {}. They may recover: wait some epochs.",
+        "Overfitting to training edges so far: {}. They may recover; train a few more epochs.",
         *[f"{NO}, but {WORSE}: {{}}."] * 2,
         f"{DIVERGING}; {WORSE}, too{LOWER}",
     ),
