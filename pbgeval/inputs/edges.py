@@ -9,10 +9,9 @@ from attrs import Factory, define, field, frozen
 
 from pbgeval.cluster.team import Team
 from pbgeval.errors import DataError
-from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.names import Restrictions
 from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, is_among, values_between, window_units
+from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, is_among, values_between
 from pbgeval.ranking.keys import EdgeColumns, check_codes_fit, key_codes
 from pbgeval.storage.edges import ArrayEdges, EdgeBlock, EdgeSource
 
@@ -180,21 +179,28 @@ class EvaluatedRows:
 def shares_of_files(
     buckets: Iterable[dict[Bucket, EdgeSource]], team: Team, rows_at_a_time: int
 ) -> Iterator[tuple[EdgeSource, int, int]]:
-    """Yield (file, first row, one past the last) of this worker's part of all files, block by block."""
+    """Yield (file, first row, one past the last) of this worker's part of all files, block by block.
+
+    Rows are shared, and each worker cuts its own part in blocks: one with less memory reads fewer rows at a time, and
+    if blocks were shared, rows between two workers' parts would be read by neither.
+    """
     files = [file for of_path in buckets for _, file in sorted(of_path.items())]
-    units = [
-        unit
-        for index, file in enumerate(files)
-        for unit in window_units(index, file.bucket, file.num_edges, _whole_chunks(file, rows_at_a_time))
-    ]
-    mine = equal_parts(units, team.size)[team.rank_in_team]
-    return ((files[unit.path_index], unit.start, unit.stop) for unit in mine)
+    first, stop = team.part(sum(file.num_edges for file in files))
+    before = 0
+    for file in files:
+        low, high = (min(_whole_chunks(file, max(border - before, 0)), file.num_edges) for border in (first, stop))
+        yield from _blocks_of_file(file, low, high, rows_at_a_time)
+        before += file.num_edges
 
 
 def parts_of_file(file: EdgeSource) -> Iterator[tuple[EdgeSource, int, int]]:
     """Yield (file, first row, one past the last) of a whole file, block by block."""
-    rows = _whole_chunks(file, ROWS_AT_A_TIME)
-    return ((file, start, min(start + rows, file.num_edges)) for start in range(0, file.num_edges, rows))
+    return _blocks_of_file(file, 0, file.num_edges, ROWS_AT_A_TIME)
+
+
+def _blocks_of_file(file: EdgeSource, low: int, high: int, rows: int) -> Iterator[tuple[EdgeSource, int, int]]:
+    step = _whole_chunks(file, rows)
+    return ((file, start, min(start + step, high)) for start in range(low, high, step))
 
 
 def kept_rows(numberer: EdgeNumberer, file: EdgeSource) -> np.ndarray | None:

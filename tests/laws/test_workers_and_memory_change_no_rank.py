@@ -6,10 +6,11 @@ Filtered, restricted and constrained, with every candidate policy; workers are t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,16 @@ def spilled(*arguments: Any) -> MemoryPlan:
     return evolve(plan_memory(*arguments), rows_per_range=2, known_rows=2, pairs_bytes=8, queries_in_memory=False)
 
 
+def of_unlike_workers() -> Callable[..., MemoryPlan]:
+    """Return `plan_memory` of workers that each have another amount of memory left."""
+    sizes = itertools.cycle([(2, 2, 8, False), (3, 5, 1 << 20, True), (100, 3, 16, True), (5, 100, 24, False)])
+
+    def plan(*arguments: Any) -> MemoryPlan:
+        return MemoryPlan(*next(sizes))
+
+    return plan
+
+
 @pytest.mark.one_case
 @pytest.mark.parametrize("candidates", POLICIES)
 @some
@@ -82,6 +93,8 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
         assert alone == result(config, 2, graph, protocol.sides)
         with_constants(stack, SMALL_BLOCKS)
         assert alone == result(config, 3, graph, protocol.sides)
+        with mock.patch("pbgeval.worker.sweep.plan_memory", of_unlike_workers()):
+            assert alone == result(config, 3, graph, protocol.sides)
         stack.enter_context(mock.patch("pbgeval.worker.sweep.plan_memory", spilled))
         assert alone == result(config, 1, graph, protocol.sides)
         stack.enter_context(mock.patch.dict(os.environ, OMP_NUM_THREADS="3"))
