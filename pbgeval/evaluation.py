@@ -201,8 +201,8 @@ def run_evaluation(
         raise ConfigError("overrides change a config file; to change an EvalConfig use attrs.evolve(config, key=value)")
     if model is not None or edges is not None:
         return _evaluate_in_memory(check_in_memory(config, model, edges), launch)
-    if config.source is None:
-        config = check_config(config)
+    checked = check_config(config)  # that of a file, too: it may have been changed since
+    config = checked if config.source is None else config
     if is_worker_of_a_group() and (urls_of(config) or files_of_edges(config)):
         with _inputs_of_group(config, launch.output, launch.observer) as (inputs, team):
             report = _evaluate(inputs, launch, team)

@@ -149,10 +149,7 @@ def _moved(runs: Sequence[str], options: CompareOptions) -> QueryPage:
     given = [_name_and_folder(text) for text in runs]
     if len(given) != 2:
         raise ConfigError(f"--queries: expected two runs, got {len(given)}")
-    named = next((text for text, (name, _) in zip(runs, given, strict=True) if name), None)
-    if named is not None:
-        raise ConfigError(f"{named}: with --queries, expected a run without a name")
-    return QueryPage.of_two(given[0][1], given[1][1], options)
+    return QueryPage.of_two(given, options)
 
 
 def _name_and_folder(text: str) -> tuple[str, Path]:

@@ -294,7 +294,7 @@ def split_edges(engine: Engine, edges: Sequence[EdgesToSplit], observer: Observe
         counts = place_edges(engine, "edges", types, sizes, one.target, known, warnings.append)
         is_beyond = bool(loaded.rows) and not loaded.rows.keys().isdisjoint(unknown_kinds(one.target))
         if one.refuses_unknown or is_beyond:  # ids that the model lacks are not names that it does not know
-            refuse_unknown(one.what, counts, one.target, known, engine)
+            refuse_unknown(one.what, counts, one.target, known, engine, warnings)
         found.append(SplitEdges(counts, warnings))
     return found
 

@@ -27,7 +27,7 @@ _NUMBERS = {"weight": np.dtype(np.float64), "time": np.dtype(np.int64)}  # besid
 MIN_LIKENESS = 0.8  # of a known name that may be meant, from 0 to 1
 # What to do about edges with unknown names: by the option of a command, or the key of a config.
 SKIP_BY_OPTION = "--unknown skip leaves such edges out"
-SKIP_BY_KEY = "correct the names, or leave these edges out with unknown = 'skip' (-p unknown=skip)"
+SKIP_BY_KEY = "correct the names, or leave these edges out with unknown='skip' (-p unknown=skip)"
 
 
 @frozen
@@ -220,7 +220,12 @@ def _count_variants(engine: Engine, known_type: str) -> str | None:
 
 
 def refuse_unknown(
-    what: str, counts: ImportedEdges, buckets: Path, known: KnownNames, engine: Engine | None = None
+    what: str,
+    counts: ImportedEdges,
+    buckets: Path,
+    known: KnownNames,
+    engine: Engine | None = None,
+    warnings: Sequence[str] = (),
 ) -> None:
     """Refuse edges with unknown names: metrics without them would be those of another graph.
 
@@ -230,6 +235,7 @@ def refuse_unknown(
         buckets: the folder with `unknown.tsv`.
         known: the dictionary.
         engine: with the tables of the dictionary, to find the nearest known name; None: it is not sought.
+        warnings: about the files, that have not been shown: a header that is read as an edge has unknown names.
 
     Raises:
         DataError: there are such edges; it names the most frequent unknown name, and the nearest known one.
@@ -241,7 +247,9 @@ def refuse_unknown(
     few = f"{what}: {counts.num_left_out:,} of {counts.num_read:,} edges have"
     if kind in known.rows:
         raise DataError(
-            f"{few} ids that the model lacks ({counts.unknown_names}, for example {example}): {known.rows[kind]}{order}"
+            f"{few} ids that the model lacks ({counts.unknown_names}, for example {example}): "
+            f"{known.rows[kind]}{order}",
+            *warnings,
         )
     likeness = f"jaro_winkler_similarity(name, {quoted(name)})"
     query = (
@@ -252,7 +260,8 @@ def refuse_unknown(
     hint = "".join(f"; did you mean {one_line(near_name)!r}?" for (near_name,) in near)
     raise DataError(
         f"{few} names that are not in {known.folder} ({counts.unknown_names}, for example {example}{hint}); "
-        f"{known.advice}{order}"
+        f"{known.advice}{order}",
+        *warnings,
     )
 
 

@@ -236,10 +236,10 @@ def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
 
 def _look_at(files: NamedFiles, path: Path, folder: Path, observer: Observer) -> None:
     made = made_from(folder, path.name)
+    if path in files.evaluated:
+        refuse_unknown(str(path), made.counts, folder / path.name, files.known(path), warnings=made.warnings)
     for warning in made.warnings:
         observer.warn(warning)
-    if path in files.evaluated:
-        refuse_unknown(str(path), made.counts, folder / path.name, files.known(path))
 
 
 def _remove_made(store: Path, names: Collection[str]) -> None:

@@ -414,7 +414,7 @@ def _left_out(config: EvalConfig, path: str) -> LeftOut | None:
         raise DataError(
             f"{path}: the import left out {found.num_left_out:,} of {found.num_read:,} edges ({found.unknown_names}, "
             "listed in unknown.tsv there), so the figures would be those of other edges; import them with the names "
-            "that they have, or accept it with unknown = 'skip' (-p unknown=skip)"
+            "that they have, or accept it with unknown='skip' (-p unknown=skip)"
         )
     return found
 

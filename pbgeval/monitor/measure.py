@@ -27,7 +27,7 @@ from pbgeval.monitor.followed import Followed
 from pbgeval.monitor.gap_test import MIN_TEETH
 from pbgeval.monitor.persistence import TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
 from pbgeval.monitor.records import PassKey, PbgFigures, VisitDetails, VisitRecord
-from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
+from pbgeval.monitor.schema import Model, ModelSchema, ModelTensors, MonitoredRelation
 from pbgeval.notation import ENDS, Bucket, Side, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
@@ -374,6 +374,11 @@ def _relation(
     policy = CandidatePolicy.PARTITION if of.all_negs else CandidatePolicy.SAMPLED
     if isinstance(model, ScoredModel):
         return Relation(model.relation(of.lhs, of.rhs, caller_settings), policy, torch.float64)
+    if isinstance(model, ModelTensors) and not schema.dynamic and model.operators.get((index, Side.LHS)):
+        raise DataError(
+            f"operators[{index}, Side.LHS]: expected none, as operators act on the rhs where relations are not "
+            "dynamic; give them for Side.RHS (num_dynamic_relations: for both sides)"
+        )
     dtype = torch.float64 if protocol.is_exact else torch.float32
     return Relation(
         RelationScorer(

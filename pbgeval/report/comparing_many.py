@@ -25,6 +25,7 @@ from pbgeval.report.comparison import names_of_folders
 from pbgeval.report.figures import model_of
 from pbgeval.report.many_runs import GroupDifference, GroupFigure, GroupPair, ManyRuns, RunGroup
 from pbgeval.report.paired_runs import CompareOptions, PairedRuns, scale_of
+from pbgeval.report.run_differences import names_of_unlike
 from pbgeval.report.run_overlap import RunOverlaps, mean_overlap
 from pbgeval.results.result import Result
 from pbgeval.results.saved_run import folder_of
@@ -131,11 +132,7 @@ class _ManyRunsBuilder:
         settings = [of.document["provenance"]["settings"] for of in paired.reports]
         return ManyRuns(
             **paired.conditions,
-            settings=tuple(
-                name
-                for name in sorted({key for of in settings for key in of})
-                if any(of.get(name) != settings[0].get(name) for of in settings)
-            ),
+            settings=tuple(names_of_unlike(settings)),
             left_out=tuple(
                 f"{run.folder}: imports left out {num:,} evaluated edges, as their names are unknown"
                 for run, report in zip(paired.runs, paired.reports, strict=True)

@@ -149,10 +149,11 @@ class Comparison(RunComparison):
 
     @property
     def condition_sentences(self) -> list[str]:
-        """Sentences on the settings that differ, and on edges that imports left out, if there are any."""
+        """Sentences on the settings that differ, edges that imports left out, and keys that are ignored, if any."""
         return [
             *([f"Settings that differ: {'; '.join(self.settings)}."] if self.settings else []),
             *([f"{capital(self.left_out)}."] if self.left_out else []),
+            *([KEYS_IGNORED] if self.clusters == "edge" else []),
         ]
 
     def tables(self) -> list[DataTable]:
@@ -305,12 +306,13 @@ def _relations(pair: PairedRuns, groups: Sequence[GroupDifferences]) -> tuple[Re
 
 MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
 MIN_P = 1e-4  # smaller ones are written as below this
+KEYS_IGNORED = "Keys are ignored (clusters = edge): where queries share a key, errors and p are too small."
 _COLUMNS = ("A", "B", "B − A", "95% interval")
 MEANING_OF_P = (
     "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
     f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant.",
     "Intervals are not corrected; n.s.: the interval leaves out 0, but the difference is not significant. "
-    f"{UNDEFINED}: too few queries for an interval.",
+    f"{UNDEFINED}: too few independent queries for an interval.",
     "Figures are of these runs; retrained models may differ.",
 )
 

@@ -11,6 +11,7 @@ from pbgeval.metrics.names import UnknownMetricError, split
 from pbgeval.metrics.paired import Difference
 from pbgeval.report.charts import Chart
 from pbgeval.report.comparison import (
+    KEYS_IGNORED,
     RunComparison,
     cells_of,
     decimals_of_table,
@@ -146,6 +147,7 @@ def _figures_table(found: ManyRuns) -> DataTable:
         else "",
         f"Lower is better for {' and '.join(lower)}." if lower else "",
         f"Settings that differ: {', '.join(found.settings)}." if found.settings else "",
+        KEYS_IGNORED if found.clusters == "edge" else "",
         *(f"{line}." for line in found.left_out),
     ]
     decimals = {metric: _decimals(found, metric) for metric, _ in metrics}

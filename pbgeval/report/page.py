@@ -396,7 +396,7 @@ def latex(source: Source) -> str:
     r"""Return tables in LaTeX, for a document with \usepackage{booktabs}."""
     parts = [NEEDS_BOOKTABS, *latex_warnings(source.warnings)]
     for table in tables_of(source):
-        parts.append(in_latex(table, f"{table.title}. {capital(source.title)}. {table.note}".rstrip()))
+        parts.append(in_latex(table, f"{table.title}. {capital(source.title)}."))
     return "\n".join(parts)
 
 

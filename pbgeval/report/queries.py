@@ -83,23 +83,28 @@ class QueryPage:
         return cls("Queries", name, title, tags_of(document), [name], rank_type, [queries], warnings)
 
     @classmethod
-    def of_two(cls, a: str | Path, b: str | Path, options: CompareOptions) -> QueryPage:
+    def of_two(cls, given: Sequence[tuple[str, Path]], options: CompareOptions) -> QueryPage:
         """Read the queries of two runs.
+
+        Args:
+            given: the name of each run, empty for that of its folder, and the folder.
+            options: of a comparison.
 
         Raises:
             ConfigError: an argument is wrong in itself.
             OutputError: the runs differ in more than the model, or have not saved ranks and lists.
             StorageError: a file is damaged, or a query of one run is not that of the other.
         """
-        paired = PairedRuns.open([a, b], evolve(options, clusters="edge"))
+        folders = [folder for _, folder in given]
+        paired = PairedRuns.open(folders, evolve(options, clusters="edge"))
         sides = [side for side in ENDS if side in paired.sides]
         if not sides:
             raise ConfigError("side: expected head, tail or both, as lists are of these")
         runs = [SavedQueries.read(report, filtered=paired.filtered, sides=sides) for report in paired.reports]
         # Raises where the queries are not the same.
         overlap = RunOverlaps.of_runs(evolve(paired, sides=tuple(sides)), MAX_CANDIDATES).between(0, 1)
-        has_one_name = Path(a).name == Path(b).name
-        labels = [clipped(str(of) if has_one_name else Path(of).name) for of in (a, b)]
+        has_one_name = folders[0].name == folders[1].name
+        labels = [clipped(name or (str(folder) if has_one_name else folder.name)) for name, folder in given]
         tags = [
             *(f"{letter}: {label}" for letter, label in zip("AB", labels, strict=True)),
             "filtered" if paired.filtered else "unfiltered",

@@ -28,6 +28,7 @@ LIST_SETTINGS = (
     *("num_batch_negs", "num_uniform_negs", "num_degree_negs", "degree_power"),
     *("seed", "workers", "batch_size"),
 )
+KNOWN_EDGES = {"filter_paths": "filter", "train_paths": "training"}  # keys of a config, and of the provenance
 # Digests that tell of other queries or competitors.
 DIGESTS = {
     "restrictions": "restrict_entities or restrict_relations: names stand for others",
@@ -77,7 +78,9 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     if filtered and has_digests and not found:  # whatever was found would change them, too
         known_a, known_b = (of.get("known") for of in evaluated)
         if known_a != known_b:
-            found.append("filter_paths and train_paths differ: the same queries have other known answers")
+            unlike = [key for key, of in KNOWN_EDGES.items() if a["data"].get(of) != b["data"].get(of)]
+            which = " and ".join(unlike or KNOWN_EDGES)
+            found.append(f"{which} differ: the same queries have other known answers")
     return found
 
 
@@ -95,6 +98,21 @@ def describe_difference(key: str, a: object, b: object) -> str:
     shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
     of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
     return f"{key}: A {of_a}, B {of_b}"
+
+
+def names_of_unlike(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the names of values that are not the same in all tables; those of tables within them have dots.
+
+    Examples:
+        >>> [*names_of_unlike([{"seed": 0, "entities": {"all": {"dimension": 32}}}, {"seed": 0, "entities": {}}])]
+        ['entities.all']
+    """
+    for name in sorted({key for of in tables for key in of}):
+        values = [of.get(name) for of in tables]
+        if all(isinstance(value, Mapping) for value in values):
+            yield from (f"{name}.{inner}" for inner in names_of_unlike(values))
+        elif any(value != values[0] for value in values):
+            yield name
 
 
 def _more(unlike: Sequence[object]) -> str:

@@ -288,9 +288,10 @@ def to_latex(table: DataTable) -> str:
 
 
 def in_latex(table: DataTable, caption: str) -> str:
-    """Return the table with a caption, which may be any text, and a label."""
+    """Return the table with a caption, which may be any text, a label, and its note in small print below it."""
     lines = r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}", rf"\label{{tab:{table.anchor}}}"
-    return "\n".join([*lines, to_latex(table), "\\end{table}\n"])
+    note = [r"\par\smallskip", rf"\footnotesize {escape_latex(table.note)}"] if table.note else []
+    return "\n".join([*lines, to_latex(table), *note, "\\end{table}\n"])
 
 
 def latex_warnings(warnings: Iterable[str]) -> list[str]:
@@ -314,8 +315,8 @@ def all_in_markdown(tables: Iterable[DataTable]) -> str:
 
 
 def all_in_latex(tables: Iterable[DataTable]) -> str:
-    """Return tables with captions of all that is told above and below them."""
-    captions = [(table, [f"{table.title}.", table.lead, *table.note.splitlines()]) for table in tables]
+    """Return tables with captions of all that is told above them."""
+    captions = [(table, [f"{table.title}.", table.lead]) for table in tables]
     return "\n".join([NEEDS_BOOKTABS, *(in_latex(table, " ".join(filter(None, told))) for table, told in captions)])
 
 

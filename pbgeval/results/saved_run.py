@@ -334,8 +334,7 @@ def folder_of(result: Result) -> Path:
     """
     if result.path is None:
         raise OutputError(
-            "this report has no output directory; evaluate with output=FOLDER and save_ranks, or use "
-            "Report.read(FOLDER)"
+            "this report has no output directory; evaluate with output=FOLDER, or use Report.read(FOLDER)"
         )
     return result.path
 

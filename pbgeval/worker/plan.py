@@ -140,9 +140,10 @@ class RunPlan:
         """Return (what, value) of each line of a table."""
         fewest, most = self.limits
         each = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-        fewer = ", less known answers" * self.leaves_out_known
+        left_out = ["known answers"] * self.leaves_out_known
         if self.has_sampled_lists:
-            each, fewer = f"up to {most:,}", " (less draws of the answer)" * self.leaves_out_drawn
+            each, left_out = f"up to {most:,}", [*["draws of the answer"] * self.leaves_out_drawn, *left_out]
+        fewer = f", less {' and '.join(left_out)}" if left_out else ""
         told = "a few seconds" if self.is_small else "not estimated"
         if self.estimate is not None:
             one = self.estimate

@@ -17,7 +17,7 @@ from pbgeval import Comparison, Report, compare
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.metrics.paired import Difference
 from pbgeval.notation import ENDS, Side
-from pbgeval.report.comparison import MEANING_OF_P, names_of_folders, sentence_of_two
+from pbgeval.report.comparison import KEYS_IGNORED, MEANING_OF_P, names_of_folders, sentence_of_two
 from pbgeval.report.figures import decimals_of, name_of
 from pbgeval.report.run_differences import describe_difference
 from pbgeval.results import saved_run
@@ -200,7 +200,7 @@ UNLIKE = [
     (["filter_paths="], "A is filtered, B is not; compare with --filter raw"),
     (
         ["filter_paths=edges"],
-        "filter_paths and train_paths differ: the same queries have other known answers; evaluate both on",
+        "filter_paths differ: the same queries have other known answers; evaluate both on",
     ),
 ]
 
@@ -235,7 +235,15 @@ def test_two_runs_with_names_are_compared_as_two(
     assert command(tmp_path, "A=a", "cos=b").printed.startswith(sentence_of_two(found, ["A", "cos (B)"])[:20])
     for form in ("md", "latex"):
         assert not lacking(done[form], told[:20], "Lower is better for", "n.s.: the interval leaves out 0")
+    assert KEYS_IGNORED not in done["text"]
+    [of_edges] = {
+        command(tmp_path, *of, "--clusters", "edge").printed.count(KEYS_IGNORED) for of in (("a", "b"), ("x=a", "y=b"))
+    }
+    assert of_edges == 1
     lines = done["latex"].splitlines()
+    captions, notes = ([line for line in lines if line.startswith(of)] for of in (r"\caption", r"\footnotesize"))
+    assert [len(captions), len(notes)] == [2, 2]
+    assert ("n.s.: the interval" in captions[0], "n.s.: the interval" in notes[0]) == (False, True)
     assert lines[0] == r"% needs \usepackage{booktabs}"
     labels = [line for line in lines if line.startswith(r"\label")]
     assert labels == [r"\label{tab:all-metrics}", r"\label{tab:relation-differences}"]

@@ -128,7 +128,7 @@ def test_edges_and_known_edges_that_differ_are_told(folder: Path, tmp_path: Path
     for known in (KNOWN[:-1], np.concatenate([EDGES, KNOWN[::-1], KNOWN[:9]])):  # evaluated edges are known in any case
         assert compare(a, run(folder, tmp_path / f"known {len(known)}", "text", known=known, candidates=policy))
     other = run(folder, tmp_path / "other known", "array", known=edges_of(5), candidates=policy)
-    assert ": filter_paths and train_paths differ: the same queries have other known answers;" in refusal(a, other)
+    assert ": filter_paths differ: the same queries have other known answers;" in refusal(a, other)
 
 
 def test_edges_are_read_where_they_are_left_and_as_any_run_has_them(folder: Path, tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from pbgeval.metrics.paired import Difference, holm
 from pbgeval.metrics.student import two_sided_probability
 from pbgeval.report import comparing_many
 from pbgeval.report.comparing_many import welch
+from pbgeval.report.comparison import KEYS_IGNORED
 from pbgeval.report.many_runs import GroupDifference, GroupFigure, GroupPair
+from pbgeval.report.run_differences import names_of_unlike
 from pbgeval.report.run_overlap import Overlap
 from tests.kit.case import TinyCase
 from tests.kit.commands import lacking, run_main
@@ -111,6 +113,15 @@ def test_groups_of_unlike_size_have_the_same_weight(results: Path, groups: ManyR
     assert (mrr.a, mrr.b) == pytest.approx([statistics.fmean(of) for of in means.values()], abs=1e-9)
     assert mrr.difference == pytest.approx(mrr.b - mrr.a, abs=1e-12)
     assert pair.differences[1].p_seeds is None, "a single run has no deviation"
+
+
+def test_settings_that_differ_are_named_whole(results: Path, groups: ManyRuns) -> None:
+    assert groups.settings == ()
+    settings = [{"seed": 0, "entities": {"all": {"dimension": of, "partitions": 1}}} for of in (32, 32, 16)]
+    assert [*names_of_unlike(settings)] == ["entities.all.dimension"]
+    assert [*names_of_unlike([{"a": {"b": 1}}, {"a": None, "c": [1]}])] == ["a", "c"]
+    assert KEYS_IGNORED in str(compare_runs([results / "a1", results / "a2", results / "b1"], clusters="edge"))
+    assert KEYS_IGNORED not in str(groups)
 
 
 def test_a_model_alone_has_the_deviation_of_its_seeds(results: Path) -> None:
@@ -223,5 +234,5 @@ def test_a_missing_package_is_named_before_runs_are_read(monkeypatch: pytest.Mon
 def test_reports_that_are_nowhere_are_refused(results: Path) -> None:
     report = evolve(Report.read(results / "a1"), path=None)
 
-    with pytest.raises(OutputError, match="has no output directory; evaluate with output=FOLDER and save_ranks"):
+    with pytest.raises(OutputError, match="has no output directory; evaluate with output=FOLDER, or use"):
         compare_runs([report, report])

@@ -94,7 +94,7 @@ def test_python_pages_verify_and_recompute_know_what_was_left_out(
     monkeypatch.chdir(folder)
     assert run(folder, "import-graph", "unknown=skip", "save_ranks=true").status == 0
     config = folder / "eval.json"
-    with pytest.raises(EvalError, match=r"the import left out 2 of 5 edges .* or accept it with unknown = 'skip'"):
+    with pytest.raises(EvalError, match=r"the import left out 2 of 5 edges .* or accept it with unknown='skip'"):
         evaluate(config, output=folder / "python", workers=1)
     report = evaluate(config, overrides=["unknown=skip"], output=folder / "python", workers=1)
     told = "3 edges (2 more were left out, as their names are unknown)"

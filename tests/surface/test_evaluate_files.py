@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,20 @@ def test_an_output_has_names_and_the_same_run_finds_its_edges_there(folder: Path
     rows = [row for row in csv.DictReader(lines, delimiter="\t") if (row["side"], row["row"]) == ("tail", "1")]
     assert [(row["head"], row["relation"], row["tail"]) for row in rows] == [("entity 2", "relation 1", "entity 8")] * 2
     assert {row["candidate"] for row in rows} < {f"entity {index}" for index in range(NUM_ENTITIES)}
+
+
+@pytest.mark.parametrize("settings", [{}, {"dictionary_path": "names"}])
+def test_a_header_that_is_read_as_an_edge_is_told_of_where_its_names_are_unknown(settings: dict[str, str]) -> None:
+    Path("test.tsv").write_text(f"head\trelation\ttail\n{Path('test.tsv').read_text()}")
+
+    fault, hint = faults_of(partial(evaluate_files, SCORER, "test.tsv", labels="names", **settings))
+
+    assert "1 of 4 edges have names that are not in " in fault
+    advice = "looks like a header, but is read as an edge; if it is one, set edge_columns head,relation,tail"
+    assert hint.endswith(f"test.tsv:1: head, relation, tail {advice}")
+    assert (
+        evaluate_files(SCORER, "test.tsv", labels="names", edge_columns="head,relation,tail").document["num_edges"] == 3
+    )
 
 
 def test_a_report_shows_the_best_candidates_of_a_query_by_name(folder: Path) -> None:

@@ -40,7 +40,8 @@ from pbgeval.results import document
 from pbgeval.storage.writing import system
 from pbgeval.worker import run
 from tests.kit.case import TinyCase
-from tests.kit.commands import REPOSITORY
+from tests.kit.commands import REPOSITORY, writes_nothing
+from tests.kit.refusals import fault_of
 
 NAMES = """
 Comparison Edges EntitySchema EvalConfig EvalError ManyRuns ModelSchema ModelTensors Monitor MonitoredRelation Observer
@@ -144,6 +145,23 @@ def test_metrics_of_lists_are_found_by_name() -> None:
         report.topk["recall@5"]
     with pytest.raises(OutputError, match="topk_metrics: this report has none; evaluate with topk_metrics"):
         _ = evaluate_triples(SCORER, TEST).topk
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"precision": "exact", "pbg_semantics": True}, "precision: 'exact' is not defined for pbg_semantics = True"),
+        ({"num_uniform_negs": -5}, "num_uniform_negs: expected an int >= 0, got -5"),
+        ({"filter_paths": None}, "filter_paths: expected a list, got None"),
+    ],
+)
+def test_a_config_of_a_file_that_was_changed_is_checked(
+    case: TinyCase, keys: dict[str, Any], fault: str, tmp_path: Path
+) -> None:
+    changed = attrs.evolve(load_config(case.config), **keys)
+
+    with writes_nothing(tmp_path):
+        assert fault_of(lambda: evaluate(changed, output=tmp_path / "output", workers=1)).startswith(fault)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from pbgeval.results.output import PAGE_MARK
 from pbgeval.results.saved_queries import Candidate, SavedQueries, SavedQuery
 from pbgeval.stats.rank_types import RankType
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, evaluated, flags, run_command, run_main
+from tests.kit.commands import Done, evaluated, flags, lacking, run_command, run_main
 from tests.kit.reports import MARKUP, marked_up_case
 from tests.saved_ranks import read_ranks
 
@@ -149,7 +149,7 @@ def test_queries_have_their_times_where_they_differ_by_them(tmp_path: Path) -> N
     assert sorted(zip(content["side"], content["time"], strict=True)) == [
         (side, str(time)) for side in (0, 1) for *_, time in edges
     ]
-    pair = QueryPage.of_two(*folders, CompareOptions())
+    pair = QueryPage.of_two([("", folder) for folder in folders], CompareOptions())
     assert content_of(pair.render())["time"] == content["time"]
     queries = {row[0] for row in pair.tables()[0].rows}
     assert {f"all:0:0, 0, ? at time {2**53 + 1}", "?, 0, all:0:1 at time 4"} <= queries
@@ -210,10 +210,12 @@ def test_two_runs_have_each_query_once_with_the_ranks_of_both(filter_: str, root
 def test_the_table_of_moved_queries_begins_with_the_greatest_change(root: Path) -> None:
     ranks = [[1 + better + tied / 2 for *_, (better, tied, *_), _, _ in queries_of(of)] for of in contents(root)]
     moved = [abs(1 / a - 1 / b) for a, b in zip(*ranks, strict=True)]
-    [table] = QueryPage.of_two(root / "a", root / "b", CompareOptions()).tables()
+    [table] = QueryPage.of_two([("", root / "a"), ("new", root / "b")], CompareOptions()).tables()
     changes = [abs(1 / float(row[2]) - 1 / float(row[3])) for row in table.rows]
     assert changes == pytest.approx(sorted(moved, reverse=True)[:20])
-    assert "rank in A" in run_main("compare", "a", "b", "--queries", cwd=root).printed
+    assert not lacking(table.note, "A: a\n", "B: new\n")
+    named = run_main("compare", "old=a", "b", "--queries", cwd=root).printed
+    assert not lacking(named, "rank in A", "A: old\n", "B: b\n")
 
     [pair] = compare_runs([root / "a", root / "b"]).pairs
     assert pair.overlap.answers is not None
@@ -354,7 +356,6 @@ def test_faults_are_one_line_and_say_what_to_do(root: Path, tmp_path: Path) -> N
     for arguments, words in (
         (("report", "a", "--format", "md"), "--format has no effect with --queries"),
         (("compare", "a", "b", "a"), "--queries: expected two runs, got 3"),
-        (("compare", "old=a", "b"), "old=a: with --queries, expected a run without a name"),
         (("compare", "a", "b", "--metric", "mrr"), "--metric has no effect with --queries"),
         (("compare", "a", "b", "--format", "csv"), "--format csv: with --queries, expected text, md, latex or html"),
     ):

@@ -630,6 +630,6 @@ def test_unknown_names_of_a_model_of_types_are_refused_without_advice_to_convert
 
     with pytest.raises(
         DataError,
-        match=r"'nobody'.*; correct the names, or leave these edges out with unknown = 'skip' \(-p unknown=skip\)$",
+        match=r"'nobody'.*; correct the names, or leave these edges out with unknown='skip' \(-p unknown=skip\)$",
     ):
         evaluate(config, output=tmp_path / "out", workers=1)

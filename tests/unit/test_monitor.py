@@ -25,7 +25,7 @@ from pbgeval.monitor.measure import chunks_of_edges
 from pbgeval.monitor.monitor import PastPass
 from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
 from pbgeval.monitor.records import Estimate, PassDetails, PassKey, PassRecord, read_history
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.report.training import training_charts, verdicts_of
 from pbgeval.storage import writing as files
 from pbgeval.storage.edges import EdgeBlock
@@ -788,6 +788,10 @@ def test_tensors_that_do_not_fit_the_schema_are_the_loop_s_fault() -> None:
         (ModelTensors({("e", 0): torch.randn(20, 6)}), "partition 1, found none"),
         (ModelTensors(tensors.tables), r"\['diagonal'\] of shape \(6,\), got none"),
         (ModelTensors(tensors.tables, {(0, Side.RHS): {"diagonal": torch.ones(5)}}), r"got \(5,\)"),
+        (
+            ModelTensors(tensors.tables, {(0, side): {"diagonal": torch.ones(6)} for side in ENDS}),
+            r"operators\[0, Side.LHS\]: expected none, as operators act on the rhs where relations are not dynamic",
+        ),
         (
             ModelTensors({("e", at): torch.randn(5, 6) for at in (0, 1)}, tensors.operators),
             r"bucket \(0, 1\), edge \(\d+, 0, \d+\): expected an id in 0..4 as lhs",

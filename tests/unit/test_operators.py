@@ -63,6 +63,16 @@ def test_shapes_are_those_of_a_checkpoint(name):
     assert {key: tuple(torch.tensor(value).shape) for key, value in parameters.items()} == OPERATORS[name].shapes(6)
 
 
+def test_the_conjugate_of_a_relation_makes_the_complex_of_papers():
+    """As docs/monitor.md says: the real part of sum h r conj(t)."""
+    h, t = (torch.complex(*row.view(2, 2)) for row in X)
+    relation = torch.complex(REAL, IMAG)
+
+    acted = OPERATORS["complex_diagonal"].apply({"real": REAL, "imag": -IMAG}, X[1:], None)
+
+    assert (X[0] * acted[0]).sum() == (h * relation * t.conj()).sum().real != (h.conj() * relation * t).sum().real
+
+
 def test_a_projection_acts_on_both_sides_and_a_translation_on_the_left():
     parameters = {"projection": MATRIX, "translation": SHIFT}
 

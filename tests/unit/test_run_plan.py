@@ -75,6 +75,9 @@ def test_the_command_tells_what_a_run_takes_and_writes_nothing(tmp_path: Path) -
     ]
     filtered = planned(case, "candidates=all", f"filter_paths={tmp_path}/edges")
     assert dict(filtered.facts)["candidates"] == "50 per query, less known answers"
+    lists = [planned(case, "candidates=sampled", *of) for of in ([], [f"filter_paths={tmp_path}/edges"])]
+    words = [dict(of.facts)["candidates"].partition(" per query")[2] for of in lists]
+    assert words == [", less draws of the answer", ", less draws of the answer and known answers"]
     assert re.search(r"^memory      about [\d.]+ [MG]B per worker$", done.out, re.MULTILINE)
     assert re.search(r"\ntime        (about [\d.]+ s to start, then )?a few seconds\n", done.out)
     assert sorted(tmp_path.rglob("*")) == before
@@ -330,7 +333,7 @@ def test_a_tiny_run_measures_nothing_and_says_little(tmp_path: Path, monkeypatch
     evaluate(str(TinyCase.write(tmp_path).config), output=tmp_path / "out", workers=1, device="cpu", observer=lines)
 
     assert re.fullmatch(
-        r"CPU, \d+ cores?; precision exact; 243 edges, up to 17 candidates per query \(less draws of the answer\); "
+        r"CPU, \d+ cores?; precision exact; 243 edges, up to 17 candidates per query, less draws of the answer; "
         r"1 worker; about [\d.]+ [MG]B per worker; .*",
         lines.said[0],
     )
