@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import groupby
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ class SideResult:
 
 @define
 class SideTally:
-    """Collects the queries of one side; order does not matter."""
+    """Collects the queries of one side, on the host; order does not matter."""
 
     _cluster_E: np.ndarray | None = None  # int64: the cluster of each edge, if edges are sampled
     _share: float = 1.0  # of the scores of a sample of edges that enter the pools
@@ -52,7 +51,7 @@ class SideTally:
         self._counts.append(counts)
         self._numbers.update(numbers)
         if loss_Q is not None:
-            self._losses.append(loss_Q.cpu())
+            self._losses.append(loss_Q)
 
     @property
     def has_clusters(self) -> bool:
@@ -68,22 +67,19 @@ class SideTally:
         pooled = self._pooled(competing, rows)
         self._raw.competing.append(share_of(pooled, self._share))
         if known is not None:
-            self._unknown.append(share_of(pooled[~known.cpu().numpy()], self._share))
+            self._unknown.append(share_of(pooled[~known.numpy()], self._share))
 
     def _pooled(self, scores: Tensor, rows: Tensor | None) -> np.ndarray:
-        images = sortable_int32(scores.float().cpu())
+        images = sortable_int32(scores.float())
         if self._cluster_E is None:
             return images
         assert rows is not None, "clusters are those of edges"
-        return with_clusters(images, self._cluster_E[rows.cpu().numpy()])
+        return with_clusters(images, self._cluster_E[rows.numpy()])
 
     def finish(self, *, filtered: bool) -> SideResult:
-        # On a GPU most blocks of a unit are counted one after the other.
-        by_device = groupby(self._counts, lambda counts: counts.raw.better_Q.device)
-        counts = [QueryCounts.concatenate([*parts]).cpu(filtered=filtered) for _, parts in by_device]
         return SideResult(
             rows_Q=torch.cat([torch.empty(0, dtype=torch.int64), *self._rows]),
-            counts=QueryCounts.concatenate(counts),
+            counts=QueryCounts.concatenate(self._counts),
             raw_pool=self._raw,
             filtered_pool=ScorePool(self._raw.true, self._unknown) if filtered else ScorePool(),
             loss_Q=torch.cat(self._losses) if self._losses else None,
