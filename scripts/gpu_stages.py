@@ -47,11 +47,9 @@ STAGES: dict[str, tuple[str, ...]] = {
         "pbgeval.ranking.sampled:score_chunks",
         "pbgeval.ranking.cpu_backend:CpuBackend.count_lists",
         "pbgeval.ranking.ranking_pass:rank",
+        "pbgeval.ranking.ranking_pass:rank_given",
     ),
-    "pairs": (
-        "pbgeval.ranking.ranking_pass:score_cells",
-        "pbgeval.ranking.exact:signs_of",
-    ),
+    "pairs": ("pbgeval.ranking.exact:signs_of",),
     "lists": (
         "pbgeval.ranking.sampled:make_list",
         "pbgeval.scoring.device_lists:marks",

@@ -263,73 +263,6 @@ def _add_all(
     state.pool.add(block.first + query_P.numpy(), score_P, None if known_P is None else known_P.numpy())
 
 
-def score_cells(
-    state: QueryGroupState,
-    table: EntityTable,
-    first_id: int,
-    sample: CellSample,
-    known: KnownAnswers | None,
-    threads: BlockThreads,
-) -> None:
-    """Score the cells sampled for the pooled AUC whose candidates are in a range.
-
-    Args:
-        state: the prepared query group.
-        table: the range's rows.
-        first_id: entity id of the table's first row.
-        sample: cells by candidate; true entities' cells are skipped.
-        known: the known answers in this range; None if nothing is filtered.
-        threads: share the blocks among them.
-
-    Raises:
-        DataError: a candidate without a direction under cos, or a score that is not a number.
-    """
-    cells = sample.within(first_id, first_id + table.num_rows)
-    others = cells.entity_id_P != state.queries.true_Q[cells.query_P]
-    cells = CellSample(cells.query_P[others], cells.entity_id_P[others])
-    # One array, because many small ones between the blocks' tables fragment the heap.
-    score_P = torch.empty(cells.query_P.size, dtype=torch.float32)
-
-    def score(block: QueryBlock) -> None:
-        at = int(np.searchsorted(cells.query_P, block.first))
-        for query, _, pairs in _scored_cells(state, table, first_id, block, cells):
-            score_P[at : at + query.size] = pairs[1]
-            at += query.size
-
-    threads.map(score, state.queries.blocks)
-    state.result.scores.add(cells.query_P, score_P, are_known(state, known, cells.query_P, cells.entity_id_P))
-
-
-def _scored_cells(
-    state: QueryGroupState,
-    table: EntityTable,
-    first_id: int,
-    block: QueryBlock,
-    cells: CellSample,
-    query_KD: Tensor | None = None,
-) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[Tensor, Tensor]]]:
-    """Yield (query, entity id, candidates and scores) of a block's cells, some at a time.
-
-    `cells` must not hold true entities.
-    """
-    query, entity_id = cells.of_queries(block.first, block.stop)
-    if not query.size:
-        return
-    query_KD = state.prepared_queries(block, table.device) if query_KD is None else query_KD
-    step = sizes_on(table.device).rows(sizes_on(table.device).pairs, query_KD.shape[1])
-    for at in range(0, query.size, step):
-        queries, entity_ids = query[at : at + step], entity_id[at : at + step]
-        row = sent(torch.from_numpy(state.queries.key_Q[queries] - block.first_key), table.device)
-        x_PD = table.rows(torch.from_numpy(entity_ids - first_id), state.dtype)
-        query_PD, candidate_PD = query_KD[row], state.prepared_candidates(x_PD, entity_ids)
-        score_P = state.backend.pairs(query_PD, candidate_PD)
-        if state.exact_comparator is None:
-            refuse_nan_of_pairs(
-                state.comparator, (query_PD, candidate_PD), score_P, (queries, entity_ids), state.nan_score
-            )
-        yield queries, entity_ids, (candidate_PD, score_P)
-
-
 # A range of candidate rows and the lists that name some of them (`candidate_path`) -> counts. A candidate that is
 # listed twice counts twice. The true entity always competes, so where a list names it, the entry is skipped.
 
@@ -339,7 +272,6 @@ def rank_given(
     table: EntityTable,
     first_id: int,
     cells: CellSample,
-    threads: BlockThreads,
     known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
 ) -> None:
@@ -350,13 +282,14 @@ def rank_given(
         table: the range's rows, checked.
         first_id: entity id of the table's first row.
         cells: (query, entity id) of the listed candidates in this range, by query, without true entities.
-        threads: as for `score_cells`.
         known: the known answers in this range; None if nothing is filtered.
         in_time: what the time-aware filter removes; None without such a filter.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
+    cells_of_sample = state.sample.cells if state.sample else NOTHING_SAMPLED  # some of the listed
+    sampled = cells_of_sample.within(first_id, first_id + table.num_rows)
     for block in state.queries.blocks:
         first, stop = np.searchsorted(cells.query_P, [block.first, block.stop])
         if first == stop:
@@ -375,5 +308,32 @@ def rank_given(
             state.add(block, QueryCounts(*(count_compared(*arguments) for arguments in compared)).rows().cpu())
             if state.pool is not None:
                 state.pool.add(query, pairs[1], is_known)
-    if state.sample is not None:
-        score_cells(state, table, first_id, state.sample.cells, known, threads)
+        for query, entity_id, (_, score_P) in _scored_cells(state, table, first_id, block, sampled, queries.rows_KD):
+            state.result.scores.add(query, score_P, are_known(state, known, query, entity_id))
+
+
+def _scored_cells(
+    state: QueryGroupState,
+    table: EntityTable,
+    first_id: int,
+    block: QueryBlock,
+    cells: CellSample,
+    query_KD: Tensor,
+) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[Tensor, Tensor]]]:
+    """Yield (query, entity id, candidates and scores) of a block's cells, some at a time.
+
+    `cells` must not hold true entities.
+    """
+    query, entity_id = cells.of_queries(block.first, block.stop)
+    step = sizes_on(table.device).rows(sizes_on(table.device).pairs, query_KD.shape[1])
+    for at in range(0, query.size, step):
+        queries, entity_ids = query[at : at + step], entity_id[at : at + step]
+        row = sent(torch.from_numpy(state.queries.key_Q[queries] - block.first_key), table.device)
+        x_PD = table.rows(torch.from_numpy(entity_ids - first_id), state.dtype)
+        query_PD, candidate_PD = query_KD[row], state.prepared_candidates(x_PD, entity_ids)
+        score_P = state.backend.pairs(query_PD, candidate_PD)
+        if state.exact_comparator is None:
+            refuse_nan_of_pairs(
+                state.comparator, (query_PD, candidate_PD), score_P, (queries, entity_ids), state.nan_score
+            )
+        yield queries, entity_ids, (candidate_PD, score_P)

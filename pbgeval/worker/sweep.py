@@ -339,7 +339,7 @@ def _rank(
                             left_out[0] = left_out[0].select(keys_of[number])
                         if given:
                             cells = given[number].within(part)
-                            rank_given(one, table, start, cells, threads, *left_out)
+                            rank_given(one, table, start, cells, *left_out)
                         else:
                             counting.append((one, partial(rank, one, table, start, threads, *left_out)))
                         if context.device.type == "cpu" or number == asked[-1]:  # a GPU waits once for all
