@@ -217,65 +217,6 @@ class ChunkPart:
     # Whether each query's true score is sampled, which needs an entity that may compete; None: all are.
     true_is_sampled_Q: Tensor | None
 
-    @classmethod
-    def select(
-        cls,
-        group: Group,
-        block: ChunkBlock,
-        hidden: Side,
-        true_BQ: Tensor,
-        candidates: CandidateList,
-        chunks: slice,
-        settings: PassSettings,
-    ) -> ChunkPart:
-        """Take some chunks of a block, and find their cells."""
-        rows_BQ, true_BQ, ids_BC = block.rows_BQ[chunks], true_BQ[chunks], candidates.ids_BC[chunks]
-        num_queries = rows_BQ.numel()
-        queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
-        inside_Q = outside_QC = marks = None
-        copies = excluded = no_cells(ids_BC.device)
-        left_out: list[CellIndex] = []
-        if group.competition.sets is not None:
-            rel_Q, true_Q = group.edges.rel[rows_BQ].flatten(), group.ids_E[hidden][rows_BQ].flatten()
-            inside_Q = sent(torch.from_numpy(group.may_compete(hidden, rel_Q.numpy(), true_Q.numpy())), ids_BC.device)
-            outside_QC = _outside(group, hidden, rows_BQ, ids_BC)
-        if device_scores.supports(ids_BC.device):
-            marks = _marks(group, block, hidden, true_BQ, ids_BC, queries, outside_QC, settings)
-        else:
-            entities = candidates.true_BQ[chunks], candidates.entity_BC[chunks]
-            if not settings.lists.pbg_semantics:
-                copies = copies_of_true(*entities, block.num_batch)
-            excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies, outside_QC)
-        sampled, sampled_mark_P, true_is_sampled_Q = None, None, inside_Q
-        if candidates.auc_words_QD is not None:
-            words_QD = candidates.auc_words_QD[queries]
-            if marks is None:
-                sampled, true_is_sampled_Q = _auc_cells(words_QD, block, *entities, settings)
-                sampled = _competing(sampled, inside_Q, excluded, ids_BC.shape[1])
-            else:
-                auc = settings.auc
-                drawn = device_lists.draw(words_QD, marks, auc.competing_rate * ids_BC.shape[1], auc.true_rate)
-                sampled, sampled_mark_P = (drawn.query_P, drawn.column_P), drawn.mark_P
-                true_is_sampled_Q = drawn.true_is_kept_Q
-            if inside_Q is not None:
-                true_is_sampled_Q = true_is_sampled_Q & inside_Q
-        return cls(
-            group,
-            block,
-            hidden,
-            rows_BQ,
-            true_BQ,
-            ids_BC,
-            marks,
-            copies=copies,
-            excluded=excluded,
-            left_out=left_out,
-            inside_Q=inside_Q,
-            sampled=sampled,
-            sampled_mark_P=sampled_mark_P,
-            true_is_sampled_Q=true_is_sampled_Q,
-        )
-
     @property
     def known(self) -> CellIndex:
         """The cells that the filter of the filtered metrics removes."""
@@ -448,24 +389,21 @@ def score_chunks(
         raise part.group.nan_score(part.hidden, edge, candidate) from error
     in_time = None
     if backend.exact_comparator is not None:
-        in_time = _exact_in_time(part, partial(signs_of, queries, candidate_BCD), backend.device)
+        in_time = _exact_in_time(part, partial(signs_of, queries, candidate_BCD))
     return _scored(part, counted, settings, in_time)
 
 
-def _exact_in_time(
-    part: ChunkPart, signs: Callable[[Tensor, Tensor], Tensor], device: torch.device
-) -> RankCounts | None:
+def _exact_in_time(part: ChunkPart, signs: Callable[[Tensor, Tensor], Tensor]) -> RankCounts | None:
     """Count the cells that the time-aware filter removes; None: there are none, or they are counted by marks.
 
     Args:
         part: the chunks and their cells.
         signs: (query, column) of some cells -> whether they score higher (1), the same (0) or lower (-1) than the true
             entity of their query.
-        device: of the counts.
     """
     if not part.left_out[1:]:
         return None
-    query_P, column_P = (index.to(device) for index in part.left_out[1])
+    query_P, column_P = part.left_out[1]
     signs_P = signs(query_P, column_P)
     return count_compared(query_P, signs_P > 0, signs_P == 0, part.rows_BQ.numel())
 
@@ -514,10 +452,10 @@ def _true(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Ba
 def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: RankCounts | None = None) -> Scored:
     """Assemble the results of some queries; `in_time` holds the time-filtered counts if they are made already."""
     counts, true_Q, scores_QC = counted.counts, counted.true_Q, counted.scores_KC
-    score_P, in_time_P = part.split(counted.read_P, part.read[1].to(counted.read_P.device))
+    score_P, in_time_P = part.split(counted.read_P, part.read[1])
     if part.left_out[1:]:
         if in_time is None:
-            in_time = count_cells(in_time_P, part.left_out[1][0].to(true_Q.device), true_Q, true_Q)
+            in_time = count_cells(in_time_P, part.left_out[1][0], true_Q, true_Q)
         counts = evolve(counts, in_time=in_time)
     loss_Q = None
     if settings.loss is not None and scores_QC is not None:
@@ -590,7 +528,7 @@ class SampledBlock:
             if self.backend.exact_comparator is not None:
                 assert counted.open is not None, "lists are short enough"
                 signs = partial(_signs_by_id, part, self.backend.exact_comparator)
-                in_time = _exact_in_time(part, signs, self.backend.device)
+                in_time = _exact_in_time(part, signs)
                 if counted.open[0].numel():
                     known_P = part.is_known(*counted.open)
                     counts = with_signs(counted.counts, counted.open[0], signs(*counted.open), known_P)
@@ -614,8 +552,53 @@ class SampledBlock:
             yield score_chunks(part, query_BQD, candidate_BCD, self.settings, self.backend)
 
     def _part(self, hidden: Side, chunks: slice) -> ChunkPart:
-        return ChunkPart.select(
-            self.group, self.block, hidden, self.true[hidden], self.lists[hidden], chunks, self.settings
+        """Take some chunks on a side, and find their cells."""
+        group, block, settings, candidates = self.group, self.block, self.settings, self.lists[hidden]
+        rows_BQ, true_BQ, ids_BC = block.rows_BQ[chunks], self.true[hidden][chunks], candidates.ids_BC[chunks]
+        num_queries = rows_BQ.numel()
+        queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
+        inside_Q = outside_QC = marks = None
+        copies = excluded = no_cells(ids_BC.device)
+        left_out: list[CellIndex] = []
+        if group.competition.sets is not None:
+            rel_Q, true_Q = group.edges.rel[rows_BQ].flatten(), group.ids_E[hidden][rows_BQ].flatten()
+            inside_Q = sent(torch.from_numpy(group.may_compete(hidden, rel_Q.numpy(), true_Q.numpy())), ids_BC.device)
+            outside_QC = _outside(group, hidden, rows_BQ, ids_BC)
+        if device_scores.supports(ids_BC.device):
+            marks = _marks(group, block, hidden, true_BQ, ids_BC, queries, outside_QC, settings)
+        else:
+            entities = candidates.true_BQ[chunks], candidates.entity_BC[chunks]
+            if not settings.lists.pbg_semantics:
+                copies = copies_of_true(*entities, block.num_batch)
+            excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies, outside_QC)
+        sampled, sampled_mark_P, true_is_sampled_Q = None, None, inside_Q
+        if candidates.auc_words_QD is not None:
+            words_QD = candidates.auc_words_QD[queries]
+            if marks is None:
+                sampled, true_is_sampled_Q = _auc_cells(words_QD, block, *entities, settings)
+                sampled = _competing(sampled, inside_Q, excluded, ids_BC.shape[1])
+            else:
+                auc = settings.auc
+                drawn = device_lists.draw(words_QD, marks, auc.competing_rate * ids_BC.shape[1], auc.true_rate)
+                sampled, sampled_mark_P = (drawn.query_P, drawn.column_P), drawn.mark_P
+                true_is_sampled_Q = drawn.true_is_kept_Q
+            if inside_Q is not None:
+                true_is_sampled_Q = true_is_sampled_Q & inside_Q
+        return ChunkPart(
+            group,
+            block,
+            hidden,
+            rows_BQ,
+            true_BQ,
+            ids_BC,
+            marks,
+            copies=copies,
+            excluded=excluded,
+            left_out=left_out,
+            inside_Q=inside_Q,
+            sampled=sampled,
+            sampled_mark_P=sampled_mark_P,
+            true_is_sampled_Q=true_is_sampled_Q,
         )
 
     def _lists_of(self, chunks: slice) -> ChunkLists:
