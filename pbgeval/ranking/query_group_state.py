@@ -16,7 +16,7 @@ from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.backend import Backend
-from pbgeval.ranking.best_on_device import BestOnDevice, listed
+from pbgeval.ranking.best_on_device import add_best, empty_lists, listed
 from pbgeval.ranking.block import QueryRows
 from pbgeval.ranking.groups import QuerySource, refuse_nan_of_pairs, refused_by_name
 from pbgeval.ranking.pooled_scores import PooledScores
@@ -187,14 +187,6 @@ def _passing_cells(
     return row[counts], column[counts], score[counts]
 
 
-def _with_listed(
-    keys: np.ndarray, is_listed_Kk: np.ndarray, key_n: np.ndarray, *columns: tuple[np.ndarray, np.ndarray]
-) -> list[np.ndarray]:
-    """Append new candidates to some keys' lists; return the key of each candidate, and the columns."""
-    listed_n = (np.concatenate([table_Kk[keys][is_listed_Kk], column_n]) for table_Kk, column_n in columns)
-    return [np.concatenate([np.repeat(keys, is_listed_Kk.sum(1)), key_n]), *listed_n]
-
-
 @define
 class TopCandidates:
     """The best candidates of the keys of one query group so far."""
@@ -204,7 +196,7 @@ class TopCandidates:
     known_Kk: np.ndarray  # bool
     # (keys, entity ids) -> which are evaluated answers; other known answers are left out. None: none are.
     is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    _on_device: BestOnDevice | None = None  # what blocks on a GPU have added since the lists were last packed
+    _on_device: Tensor | None = None  # what blocks on a GPU have added since the lists were last packed
     _delivered: Tensor | None = None  # the same, on the host
 
     @classmethod
@@ -230,8 +222,9 @@ class TopCandidates:
         known_key, none_out = first_key + known_row, np.zeros(known_row.shape, bool)
         is_out = none_out if self.is_answer is None else ~self.is_answer(known_key, entity_ids_C[known_column])
         if device_scores.supports(scores_KC.device):
-            self._on_device = self._on_device or BestOnDevice.zero(self.score_Kk.shape, scores_KC.device)
-            self._on_device.add(first_key, scores_KC, entity_ids_C, known, is_out)
+            if self._on_device is None:
+                self._on_device = empty_lists(self.score_Kk.shape, scores_KC.device)
+            add_best(self._on_device, first_key, scores_KC, entity_ids_C, known, is_out)
             return
         # A score below the k-th of the list so far, or of this block, is not among the best of both.
         row, column, score = _passing_cells(
@@ -246,8 +239,10 @@ class TopCandidates:
     def merge(self, key: np.ndarray, score: np.ndarray, entity_id: np.ndarray, known: np.ndarray) -> None:
         """Merge candidates into the lists, given as (key, score, entity id, is known)."""
         keys = distinct(key)
+        is_listed_Kk = self.entity_id_Kk[keys] >= 0
+        key = np.concatenate([np.repeat(keys, is_listed_Kk.sum(1)), key])
         columns = (self.score_Kk, score), (self.entity_id_Kk, entity_id), (self.known_Kk, known)
-        key, score, entity_id, known = _with_listed(keys, self.entity_id_Kk[keys] >= 0, key, *columns)
+        score, entity_id, known = (np.concatenate([of_Kk[keys][is_listed_Kk], new]) for of_Kk, new in columns)
         order = np.lexsort((entity_id, -score, key))
         key, score, entity_id, known = key[order], score[order], entity_id[order], known[order]
         place = np.arange(key.size) - np.searchsorted(key, key)
@@ -258,12 +253,12 @@ class TopCandidates:
     def copy(self) -> TopCandidates:
         """Return lists that stay as these are now."""
         tables = self.score_Kk.copy(), self.entity_id_Kk.copy(), self.known_Kk.copy()
-        return TopCandidates(*tables, self.is_answer, self._on_device and self._on_device.copy())
+        return TopCandidates(*tables, self.is_answer, None if self._on_device is None else self._on_device.clone())
 
     def defer(self, deferred: Deferred) -> None:
         """Deliver what is on a GPU with other results of it."""
         if self._on_device is not None:
-            deferred.add(self._keep, self._on_device.lists_3Kk)
+            deferred.add(self._keep, self._on_device)
 
     def _keep(self, lists_3Kk: Tensor) -> None:
         self._delivered = lists_3Kk
