@@ -152,19 +152,6 @@ def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> Ran
 # Blocks of fast scores -> the counts of exact arithmetic, for every pass (`precision = "exact"`).
 
 
-def cells_between(block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, counts: QueryCounts) -> CellIndex:
-    """Return (query, column) of the cells between the limits of their query; `TorchBackend` says more."""
-    queries = block.queries
-    # Check all queries on a GPU, but only those with ties on a CPU.
-    open_Q = torch.arange(queries.num_queries, device=scores_KC.device)
-    if scores_KC.device.type == "cpu":
-        open_Q = counts.raw.tied_Q.nonzero().squeeze(1)
-    scores_QC = scores_KC[queries.row_on_device_Q[open_Q]]
-    high_Q1, low_Q1 = (values_Q[open_Q].unsqueeze(1) for values_Q in (high_Q, low_Q))
-    at, column_P = ((scores_QC <= high_Q1) & (scores_QC >= low_Q1)).nonzero(as_tuple=True)
-    return open_Q[at], column_P
-
-
 def competing_cells(block: Block, cells: CellIndex) -> CellIndex:
     """Return those of some cells of a block, (query, column), that compete."""
     query_P, column_P = cells

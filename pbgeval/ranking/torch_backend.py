@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
@@ -24,7 +24,7 @@ from pbgeval.ranking.block import (
     moved,
 )
 from pbgeval.ranking.counting import CellIndex
-from pbgeval.ranking.exact import cells_between, competing_cells, decided, limits, signs_of
+from pbgeval.ranking.exact import competing_cells, decided, limits, signs_of
 from pbgeval.ranking.groups import first_nan
 from pbgeval.ranking.known_answers import positions_of_lists
 from pbgeval.ranking.settings import Kept
@@ -52,10 +52,9 @@ class TorchBackend:
     device: torch.device
     dtype: torch.dtype  # of vectors
     kept: Kept  # of the scores of a block, in `Counted`
-    sizes: BlockSizes = field(init=False)
 
-    @sizes.default
-    def _sizes_on_device(self) -> BlockSizes:
+    @property
+    def sizes(self) -> BlockSizes:
         return sizes_on(self.device)
 
     @property
@@ -163,7 +162,15 @@ class TorchBackend:
 
         `counts` is what `count_scores` returns.
         """
-        return cells_between(block, scores_KC, high_Q, low_Q, counts)
+        queries = block.queries
+        # Check all queries on a GPU, but only those with ties on a CPU.
+        open_Q = torch.arange(queries.num_queries, device=self.device)
+        if self.device.type == "cpu":
+            open_Q = counts.raw.tied_Q.nonzero().squeeze(1)
+        scores_QC = scores_KC[queries.row_on_device_Q[open_Q]]
+        high_Q1, low_Q1 = (values_Q[open_Q].unsqueeze(1) for values_Q in (high_Q, low_Q))
+        at, column_P = ((scores_QC <= high_Q1) & (scores_QC >= low_Q1)).nonzero(as_tuple=True)
+        return open_Q[at], column_P
 
     def compare(
         self, queries: QueryRows, query_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pbgeval.ranking import cpu_counting, cpu_loops, torch_backend
 from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.cpu_backend import CpuBackend
-from pbgeval.ranking.exact import cells_between, competing_cells, decided, limits
+from pbgeval.ranking.exact import competing_cells, decided, limits
 from pbgeval.ranking.settings import Kept
 from pbgeval.ranking.torch_backend import TorchBackend
-from pbgeval.scoring.comparators import ZeroVectorError
+from pbgeval.scoring.comparators import Comparator, ZeroVectorError
 from pbgeval.scoring.exact import ExactComparator
 from pbgeval.scoring.fast_products import (
     FastScores,
@@ -246,7 +246,9 @@ def test_a_score_that_is_a_bound_stays_open():
     scores_KC, (low_Q, high_Q) = torch.tensor([[0.5, 1, 1.5, 2, 1.5, 3]]), torch.tensor([[1.0], [2.0]])
     counts = QueryCounts.unfiltered(RankCounts(*torch.tensor([[1], [3], [5]])))
 
-    query_P, column_P = competing_cells(block, cells_between(block, scores_KC, high_Q, low_Q, counts))
+    backend = TorchBackend(Comparator("dot"), None, torch.device("cpu"), torch.float32, Kept.NOTHING)
+
+    query_P, column_P = competing_cells(block, backend.cells_between(block, scores_KC, high_Q, low_Q, counts))
 
     assert (query_P.tolist(), column_P.tolist()) == ([0] * 3, [1, 3, 4])
 
