@@ -15,8 +15,6 @@ from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.query_group_state import CellSample, QueryGroupState
 
-TASKS_PER_THREAD = 4  # so that none waits long for the last
-
 
 @frozen(eq=False)
 class RangeWork:
@@ -87,11 +85,10 @@ class RangeWork:
         cells = torch.from_numpy(row[order]), torch.from_numpy(column[order])
         return query, are_known(self.state, known, query, entity_id), cells
 
-    def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
-        """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
-        num_runs, num_blocks = len(self.runs), len(self.queries)
-        tasks_per_block = min(num_runs, -(-TASKS_PER_THREAD * num_threads // num_blocks)) if num_threads > 1 else 1
-        length = -(-num_runs // tasks_per_block)
+    def tasks(self, num_parts: int) -> list[tuple[QueryBlock, range]]:
+        """Cut the work so that each block of queries meets the runs in so many parts, or in as many as there are."""
+        num_runs = len(self.runs)
+        length = -(-num_runs // min(num_runs, num_parts))
         parts = [range(at, min(at + length, num_runs)) for at in range(0, num_runs, length)]
         return [(block, runs) for block in self.queries for runs in parts]
 

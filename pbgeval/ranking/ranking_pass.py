@@ -31,7 +31,7 @@ from pbgeval.ranking.known_answers import KnownAnswers, positions
 from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.query_group_state import CellSample, QueryGroupState
-from pbgeval.ranking.range_work import TASKS_PER_THREAD, RangeWork, are_known
+from pbgeval.ranking.range_work import RangeWork, are_known
 from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
@@ -45,6 +45,7 @@ from pbgeval.storage.transfers import sent
 Shared = dict[tuple[int, int, torch.dtype, bool], CandidateRows]
 NOTHING_SAMPLED = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 
+TASKS_PER_THREAD = 4  # so that none waits long for the last
 MIN_ROWS_TO_HALVE = 1 << 12  # a GPU range with more rows is halved when memory runs out
 
 
@@ -130,13 +131,15 @@ def _rank_range(
         if rows.size < prepared_rows.size:
             at_C = sent(torch.from_numpy(np.searchsorted(prepared_rows, rows)), table.device)
             candidates = CandidateRows(prepared.rows_BCD[:, at_C], state.exact_comparator)
-        num_parts = -(-TASKS_PER_THREAD * threads.num_threads // len(queries)) if threads.num_threads > 1 else 1
+        # Few blocks of queries meet the candidates in several tasks; a loss is folded over runs in their order.
+        one_by_one = threads.num_threads == 1 or state.loss is not None
+        num_parts = 1 if one_by_one else -(-TASKS_PER_THREAD * threads.num_threads // len(queries))
         width = state.backend.candidates_per_block(
             rows.size, candidates.rows_BCD.shape[-1], num_parts, with_loss=state.loss is not None
         )
         entity_ids_C = first_id + rows
         work = RangeWork.cut(state, queries, entity_ids_C, candidates, width, cells, known=known, in_time=in_time)
-        tasks = work.tasks(threads.num_threads if state.loss is None else 1)
+        tasks = work.tasks(num_parts)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work, deferred), tasks), strict=True):
             deferred.add(partial(state.add, block), counts.rows())
 
@@ -152,16 +155,17 @@ def _candidates(
     if not is_own and key in shared:
         return shared[key]
     shared.clear()  # before others are made: memory is for one of them
-    candidates = CandidateRows(_prepared(state, table, rows, first_id + rows)[None], state.exact_comparator)
+    candidates = CandidateRows(_prepared(state, table, rows, first_id + rows, dtype)[None], state.exact_comparator)
     if not is_own:
         shared[key] = candidates
     return candidates
 
 
-def _prepared(state: QueryGroupState, table: EntityTable, rows: np.ndarray, entity_ids_C: np.ndarray) -> Tensor:
-    """Return the prepared rows of some candidates of a table."""
+def _prepared(
+    state: QueryGroupState, table: EntityTable, rows: np.ndarray, entity_ids_C: np.ndarray, dtype: torch.dtype
+) -> Tensor:
+    """Return the prepared rows of some candidates of a table, from vectors of a type."""
     exact_comparator = state.exact_comparator
-    dtype = dtype_of_candidates(state.queries.query_group.scorer, state.hidden, table, state.dtype)
 
     def prepared(start: int, stop: int) -> Tensor:
         x_CD = (
