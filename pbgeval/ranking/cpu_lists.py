@@ -81,26 +81,21 @@ def slow_exact_lists(
 class _Sizes:
     """How chunks are laid out for products."""
 
-    num_queries: int  # per chunk
-    first: int  # where candidates begin among gathered rows
-    lengths: tuple[int, int]  # of the lists by hidden side; 0: the side is not hidden
+    lists: ChunkLists
     rows: int  # of a product, with padding
-    columns: tuple[int, int]  # of a product on each side, with padding
+    columns: tuple[int, ...]  # of a product on each side, with padding
     dimension: int
 
     @classmethod
     def from_lists(cls, lists: ChunkLists, more_columns: int = 0) -> _Sizes:
-        table_ND, (_, num_queries) = lists.tables[Side.LHS].embeddings_ND, lists.shape
-        lhs, rhs = (lists.num_candidates(side) for side in ENDS)
-        lhs_columns, rhs_columns = (size_in_chunks(length, table_ND) if length else 0 for length in (lhs, rhs))
-        rows = size_in_chunks(num_queries, table_ND)
-        width = table_ND.shape[1] + more_columns
-        return cls(num_queries, lists.first, (lhs, rhs), rows, (lhs_columns, rhs_columns), width)
+        table_ND, lengths = lists.tables[Side.LHS].embeddings_ND, (lists.num_candidates(side) for side in ENDS)
+        columns = tuple(size_in_chunks(length, table_ND) if length else 0 for length in lengths)
+        return cls(lists, size_in_chunks(lists.shape[1], table_ND), columns, table_ND.shape[1] + more_columns)
 
-    def row_shapes(self, lists: ChunkLists) -> list[tuple[int, int]]:
+    def row_shapes(self) -> list[tuple[int, int]]:
         """Return the shape of the gathered rows on each side; rows beyond the lists pad products."""
         return [
-            (max(self.first + columns, self.rows, lists.ids[side].shape[1]), self.dimension)
+            (max(self.lists.first + columns, self.rows, self.lists.ids[side].shape[1]), self.dimension)
             for side, columns in zip(ENDS, self.columns, strict=True)
         ]
 
@@ -126,7 +121,7 @@ class GatheredChunks:
         lists, sizes, routine = self.lists, _Sizes.from_lists(self.lists), blas.find_sgemm()
         assert routine is not None, "the caller has checked"
         code, names = OPERATORS[lists.scorer.operator]
-        lhs_shape, rhs_shape = sizes.row_shapes(lists)
+        lhs_shape, rhs_shape = sizes.row_shapes()
         scores_P, lhs_KD, rhs_KD, of_rhs_KD, query_KD = blas.aligned_zeros(
             [(sizes.rows * max(sizes.columns),), lhs_shape, rhs_shape, rhs_shape, (sizes.rows, sizes.dimension)]
         )
@@ -138,10 +133,7 @@ class GatheredChunks:
                 (code, lists.rel_BQ is not None, _relations(lists)),
                 tuple(_parameters(lists.scorer.parameters.get(side, {}), names, np.float32) for side in ENDS),
                 chunks,
-                tuple(
-                    ((sizes.num_queries, length), *self.results[side])
-                    for side, length in zip(ENDS, sizes.lengths, strict=True)
-                ),
+                tuple(((lists.shape[1], lists.num_candidates(side)), *self.results[side]) for side in ENDS),
                 ((lhs_KD, rhs_KD), of_rhs_KD, query_KD, scores_P),
             )
         return isfinite(total)
@@ -183,10 +175,11 @@ class ExactChunks:
         assert routine is not None, "the caller has checked"
         sizes = _Sizes.from_lists(lists, more_columns=int(adds_squares))  # a column for the square
         scores_P, lhs_KD, rhs_KD, query_KD = blas.aligned_zeros(
-            [(sizes.rows * max(sizes.columns),), *sizes.row_shapes(lists), (sizes.rows, sizes.dimension)]
+            [(sizes.rows * max(sizes.columns),), *sizes.row_shapes(), (sizes.rows, sizes.dimension)]
         )
-        constant_Q, in_float64 = np.empty(sizes.num_queries, np.float64), tuple(np.empty((3, width), np.float64))
-        max_open = max(1, OPEN_PER_QUERY * sizes.num_queries * (chunks[1] - chunks[0]))
+        num_queries = lists.shape[1]
+        constant_Q, in_float64 = np.empty(num_queries, np.float64), tuple(np.empty((3, width), np.float64))
+        max_open = max(1, OPEN_PER_QUERY * num_queries * (chunks[1] - chunks[0]))
         listed = {side: np.empty((2, max_open), np.int64) for side in ENDS}
         num_open = np.zeros((2, 3), np.int64)  # by side: cells that stay open, cells that were decided; the last unused
         form = DISTANCE if adds_squares else COS if self.exact_comparator.name == "cos" else DOT
@@ -204,12 +197,12 @@ class ExactChunks:
                 chunks,
                 tuple(
                     (
-                        (sizes.num_queries, length),
+                        (num_queries, lists.num_candidates(side)),
                         *self.results[side],
                         (*listed[side], num_open[side.value]),
                         self._scores[side],
                     )
-                    for side, length in zip(ENDS, sizes.lengths, strict=True)
+                    for side in ENDS
                 ),
                 (form, width, *bounds),
                 ((lhs_KD, rhs_KD), query_KD, constant_Q, in_float64, scores_P),
