@@ -44,12 +44,12 @@ class KeyTable:
         if len(codes_K) > MAX_CODES:
             raise ValueError(f"a table of at most {MAX_CODES} keys was asked for {len(codes_K)}")
         width = int(codes_K[-1]) - int(codes_K[0]) + 1 if len(codes_K) else 0
+        entries = np.arange(1, len(codes_K) + 1, dtype=np.int32)
         if width <= _MAX_CELLS_PER_CODE * len(codes_K):
             cells = np.zeros(width + 1, np.int32)
-            cells[codes_K - codes_K[:1]] = np.arange(1, len(codes_K) + 1, dtype=np.int32)
+            cells[codes_K - codes_K[:1]] = entries
             return cls(codes_K, cells, is_hashed=False)
         cells = np.zeros(1 << (_CELLS_PER_CODE * len(codes_K)).bit_length(), np.int32)
-        entries = np.arange(1, len(codes_K) + 1, dtype=np.int32)
         at = _home_cells(codes_K, len(cells))
         while len(entries):
             is_free = cells[at] == 0

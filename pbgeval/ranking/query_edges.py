@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from attrs import define, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError
@@ -181,7 +181,7 @@ def queries_by_key(
     )
 
 
-@define(eq=False)
+@frozen(eq=False)
 class CompetingEntities:
     """Which entities from `first` to `stop` compete in the queries of a query group."""
 

@@ -65,6 +65,6 @@ def number_chunks(rel_E: np.ndarray, lists: SampledLists) -> np.ndarray:
     position -= np.maximum.accumulate(np.where(is_first, position, 0))  # within its group
     place = position % lists.batch_size if lists.pbg_semantics else position
     is_first |= place % lists.chunk_size == 0
-    entity_ids_E = np.empty(len(order), np.int64)
-    entity_ids_E[order] = np.cumsum(is_first) - 1
-    return entity_ids_E
+    chunk_E = np.empty(len(order), np.int64)
+    chunk_E[order] = np.cumsum(is_first) - 1
+    return chunk_E
