@@ -140,9 +140,7 @@ class GatheredChunks:
 
     def found(self, side: Side) -> Counted:
         """Return the counts, true scores and scores read of the queries that hide a side, once all are counted."""
-        (_, true_Q), _, _, (_, _, read_P), counts_6Q = self.results[side]
-        counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
-        return Counted(counts, torch.from_numpy(true_Q), torch.from_numpy(read_P), NO_CELLS, None)
+        return _counted(self.results[side])
 
 
 @frozen(eq=False)
@@ -217,16 +215,20 @@ class ExactChunks:
 
     def found(self, side: Side) -> Counted:
         """Return the counts, values and open cells of the queries that hide a side, once all are counted."""
-        (_, true_Q), _, _, (_, _, read_P), counts_6Q = self.results[side]
-        counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
         with self.exact_comparator.lock:
             self.exact_comparator.tally.update(
                 in_float64=sum(int(of_thread[side.value]) for of_thread in self._num_decided)
             )
         query_P, column_P = (torch.cat(parts) for parts in zip(*(cells[side] for cells in self._open), strict=True))
         scores_QC = torch.from_numpy(self._scores[side]) if self.kept is Kept.SCORES else None
-        true_score_Q = torch.from_numpy(true_Q).float()
-        return Counted(counts, true_score_Q, torch.from_numpy(read_P), (query_P, column_P), scores_QC)
+        return _counted(self.results[side], (query_P, column_P), scores_QC)
+
+
+def _counted(results: Arrays, open_cells: CellIndex = NO_CELLS, scores_QC: Tensor | None = None) -> Counted:
+    """Return what a loop has written in the arguments that `loop_arguments` made for a side."""
+    (_, true_Q), _, _, (_, _, read_P), counts_6Q = results
+    counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
+    return Counted(counts, torch.from_numpy(true_Q).float(), torch.from_numpy(read_P), open_cells, scores_QC)
 
 
 def loop_arguments(lists: ChunkLists, cells: Mapping[Side, ListCells], dtype: type) -> dict[Side, Arrays]:
