@@ -103,7 +103,7 @@ def _signs_by_kernel(
     true = queries.exact_true
     known = true.score_Q, true.error_Q, true.rows_QD
     rows = queries.own_rows_BQD, candidate_BCD
-    signs_P, num_open = device_pairs.signs(comparator.pair_kind(), *rows, known, cells, number)
+    signs_P, num_open = device_pairs.signs(comparator, *rows, known, cells, number)
     if not holds(_none_is_open, num_open):
         open_P = (signs_P[: None if number is None else int(number[0])] == device_pairs.OPEN).nonzero().squeeze(1)
         _decide_exactly(comparator, queries, candidate_BCD, cells, signs_P, open_P)

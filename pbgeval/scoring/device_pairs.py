@@ -10,6 +10,8 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.scoring.device_scores import launch
+from pbgeval.scoring.exact import SLACK, UNIT, ExactComparator
+from pbgeval.scoring.fixed_order import grid_bits
 
 ROWS, WORDS = 32, 16  # of a program that describes rows
 PAIRS = 128
@@ -65,40 +67,33 @@ def describe(rows_ND: Tensor, factors: Tensor, num_squared: int) -> Described:
     return Described(hash_N, norm_N, square_N)
 
 
-@frozen
-class PairKind:
-    """Which pairs are scored: of a distance or of inner products, with the bits of a grid and the unit of a bound."""
-
-    adds_squares: bool
-    bias: bool
-    bits: int
-    unit: float  # relative error of a rounding
-
-
 def values(
-    kind: PairKind, query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor] | None = None
+    comparator: ExactComparator,
+    query_BKD: Tensor,
+    candidate_BCD: Tensor,
+    cells: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Return the value of each pair of rows on grids, float64 (P,).
 
     Args:
-        kind: of the pairs.
+        comparator: defines the scores.
         query_BKD: prepared rows.
         candidate_BCD: prepared rows, as many grids.
         cells: the row of each pair among the queries of all grids, and its column; None: rows at the same place.
     """
     num_pairs = query_BKD.shape[:-1].numel() if cells is None else cells[0].numel()
     value_P = torch.empty(num_pairs, dtype=torch.float64, device=query_BKD.device)
-    _start(kind, "values", query_BKD, candidate_BCD, cells, {"value": value_P})
+    _start(comparator, "values", query_BKD, candidate_BCD, cells, {"value": value_P})
     return value_P
 
 
 def true_scores(
-    kind: PairKind, query_KD: Tensor, true_QD: Tensor, row_Q: Tensor | None
+    comparator: ExactComparator, query_KD: Tensor, true_QD: Tensor, row_Q: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return of each true entity with its query the value, float32, the score and its error, float64 (Q,).
 
     Args:
-        kind: of the pairs.
+        comparator: defines the scores.
         query_KD: prepared rows.
         true_QD: prepared rows.
         row_Q: which of the queries each true entity has; None: the one at its place.
@@ -106,12 +101,13 @@ def true_scores(
     value_Q = torch.empty(len(true_QD), dtype=torch.float32, device=query_KD.device)
     score_Q, error_Q = (torch.empty_like(value_Q, dtype=torch.float64) for _ in range(2))
     into = {"value": value_Q, "score": score_Q, "error": error_Q}
-    _start(kind, "true", query_KD[None], true_QD[None], row_Q if row_Q is None else (row_Q, row_Q), into)
+    cells = row_Q if row_Q is None else (row_Q, row_Q)
+    _start(comparator, "true", query_KD[None], true_QD[None], cells, into)
     return value_Q, score_Q, error_Q
 
 
 def signs(
-    kind: PairKind,
+    comparator: ExactComparator,
     query_BQD: Tensor,
     candidate_BCD: Tensor,
     true: tuple[Tensor, Tensor, Tensor],
@@ -121,7 +117,7 @@ def signs(
     """Compare cells with true scores: 1 higher, 0 equal, -1 lower, `OPEN` where bounds do not tell.
 
     Args:
-        kind: of the pairs.
+        comparator: defines the scores.
         query_BQD: prepared rows.
         candidate_BCD: prepared rows, as many grids.
         true: of all queries: scores, how far they are off, and prepared rows of their true entities.
@@ -133,12 +129,13 @@ def signs(
     """
     sign_P = torch.empty(cells[0].numel(), dtype=torch.int8, device=query_BQD.device)
     num_open = torch.zeros(1, dtype=torch.int64, device=query_BQD.device) if number is None else number[1:]
-    _start(kind, "signs", query_BQD, candidate_BCD, cells, {"sign": sign_P, "num_open": num_open}, true, number)
+    into = {"sign": sign_P, "num_open": num_open}
+    _start(comparator, "signs", query_BQD, candidate_BCD, cells, into, true, number)
     return sign_P, num_open
 
 
 def _start(
-    kind: PairKind,
+    comparator: ExactComparator,
     what: str,
     query_BKD: Tensor,
     candidate_BCD: Tensor,
@@ -175,12 +172,12 @@ def _start(
         query_BKD.shape[-2],
         candidate_BCD.shape[-2],
         candidate_BCD.shape[-1],
-        kind.bits,
+        grid_bits(candidate_BCD.shape[-1] - int(comparator.adds_bias)),
         INDEXED=cells is not None,
         KIND=what,
-        IS_DISTANCE=kind.adds_squares,
-        HAS_BIAS=kind.bias,
-        UNIT=kind.unit,
+        IS_DISTANCE=comparator.adds_squares,
+        HAS_BIAS=comparator.bias,
+        UNIT=UNIT * SLACK,
         SLACK=BOUND_SLACK,
         PAIRS=PAIRS,
     )

@@ -32,7 +32,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.scoring import device_pairs, device_scores
+from pbgeval.scoring import device_scores
 from pbgeval.scoring.comparators import CLAMP, COMPARATORS, check_finite, refuse_zero_vectors
 from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS, directions_in_order, norms_in_order, sum_in_order
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query
@@ -240,10 +240,6 @@ class ExactComparator:
     def has_pair_kernel(self, rows_ND: Tensor) -> bool:
         """Return whether a GPU's kernel scores pairs of such rows."""
         return device_scores.supports(rows_ND.device) and rows_ND.dim() == 2 and self.is_product
-
-    def pair_kind(self, bits: int = 0) -> device_pairs.PairKind:
-        """Return what that kernel asks for; `bits` are those of a grid."""
-        return device_pairs.PairKind(self.adds_squares, self.bias, bits, UNIT * SLACK)
 
     def prepare_queries(self, x_ND: Tensor) -> Tensor:
         """Return prepared rows of transformed vectors in float64.

@@ -26,7 +26,7 @@ from pbgeval.scoring import device_pairs
 from pbgeval.scoring.comparators import CLAMP, SMALLEST_SQUARE
 from pbgeval.scoring.distances import ABSOLUTE, absolute_of_pairs
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
-from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS, squares_in_order
+from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS, SIGNIFICAND, grid_bits, squares_in_order
 from pbgeval.scoring.product import product
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that no sum of float32 products overflows
@@ -34,7 +34,6 @@ FLUSHED = 2.0**-120  # exceeds the error of a float32 product that underflows, o
 SLACK = 1.0 + 1e-9  # covers rounding errors of the bounds, which are computed in float64
 # Relative error of one operation in any rounding mode; bfloat16 products are added in float32.
 ROUNDINGS = {torch.bfloat16: 2.0**-23, torch.float32: 2.0**-23, torch.float64: 2.0**-52}
-SIGNIFICAND = 53
 
 
 @frozen(eq=False)
@@ -229,7 +228,7 @@ def values_by(comparator: ExactComparator) -> GridProduct | ColumnSums:
 def values_of_pairs(comparator: ExactComparator, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
     """Return the value of each pair of prepared rows, with the bits that it has in a block."""
     if comparator.has_pair_kernel(query_PD):
-        return device_pairs.values(_pair_kind(comparator, candidate_PD), query_PD, candidate_PD)
+        return device_pairs.values(comparator, query_PD, candidate_PD)
     every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
     return values_of_cells(comparator, query_PD[None], candidate_PD[None], (every_P, every_P))
 
@@ -239,7 +238,7 @@ def values_of_cells(
 ) -> Tensor:
     """Do the same for cells of grids: (row of all grids' queries, column)."""
     if comparator.has_pair_kernel(query_BKD[0]):
-        return device_pairs.values(_pair_kind(comparator, candidate_BCD), query_BKD, candidate_BCD, cells)
+        return device_pairs.values(comparator, query_BKD, candidate_BCD, cells)
     (query_KD, row_P), (candidate_CD, column_P) = rows_of_cells(query_BKD, candidate_BCD, cells)
     query_KD, weight_K, constant_K = _columns(comparator, query_KD, of_queries=True)
     candidate_CD, bias_C, zero_C = _columns(comparator, candidate_CD, of_queries=False)
@@ -307,20 +306,10 @@ def true_values_and_scores(
         row_Q: which of the queries each true entity has; None: the one at its place.
     """
     if comparator.has_pair_kernel(query_KD):
-        return device_pairs.true_scores(_pair_kind(comparator, true_QD), query_KD, true_QD, row_Q)
+        return device_pairs.true_scores(comparator, query_KD, true_QD, row_Q)
     query_QD = query_KD if row_Q is None else query_KD.index_select(0, row_Q)
     value_Q = values_of_pairs(comparator, query_QD, true_QD).float()
     return value_Q, *comparator.scores_in_float64(query_QD, true_QD)
-
-
-def _pair_kind(comparator: ExactComparator, candidate_ND: Tensor) -> device_pairs.PairKind:
-    """Return what the kernel of pairs asks for, to make values."""
-    return comparator.pair_kind(grid_bits(candidate_ND.shape[-1] - int(comparator.adds_squares and comparator.bias)))
-
-
-def grid_bits(num_columns: int) -> int:
-    """Return how many bits of its largest number a row keeps, so that sums of products are exact."""
-    return (SIGNIFICAND - (num_columns - 1).bit_length()) // 2
 
 
 def grid_shifts(num_columns: int) -> float:

@@ -16,6 +16,12 @@ from pbgeval.jit import CompiledLoop, inner_loop
 from pbgeval.scoring.block_sizes import sizes_on
 
 JIT_MIN_NUMBERS = 1 << 16  # of the first rows or pairs for which numba is imported
+SIGNIFICAND = 53  # bits of a float64
+
+
+def grid_bits(num_columns: int) -> int:
+    """Return how many bits of its largest number a row keeps, so that sums of products are exact."""
+    return (SIGNIFICAND - (num_columns - 1).bit_length()) // 2
 
 
 def sum_in_order(x_ND: Tensor) -> Tensor:

@@ -112,9 +112,7 @@ def test_scores_and_signs_are_those_of_fractions(kernel_device, make, name, bias
     grids = [rows_ND.view(3, 50, -1) for rows_ND in (query_PD, candidate_PD)]
     column_P[:50] %= 50
 
-    sign_P, num_open = device_pairs.signs(
-        comparator.pair_kind(), *grids, (score_P, error_P, candidate_PD), (row_P, column_P)
-    )
+    sign_P, num_open = device_pairs.signs(comparator, *grids, (score_P, error_P, candidate_PD), (row_P, column_P))
 
     assert not sign_P[:50].any()
     assert num_open == (sign_P == device_pairs.OPEN).sum()
