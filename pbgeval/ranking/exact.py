@@ -70,7 +70,7 @@ def signs_of(
     """
     comparator = queries.exact_comparator
     assert comparator is not None, "ranks are exact"
-    if query_P.numel() and comparator.has_pair_kernel(queries.rows_KD):
+    if query_P.numel() and comparator.has_pair_kernel(query_P.device):
         return _signs_by_kernel(comparator, queries, candidate_BCD, (query_P, column_P), number)
     assert number is None or not query_P.numel(), "only kernels list cells"
     parts = [torch.empty(0, dtype=torch.int8, device=query_P.device)]

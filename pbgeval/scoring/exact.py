@@ -237,9 +237,9 @@ class ExactComparator:
         """Whether prepared candidates are their vectors, rounded."""
         return self.name != "cos" and not self.bias
 
-    def has_pair_kernel(self, rows_ND: Tensor) -> bool:
-        """Return whether a GPU's kernel scores pairs of such rows."""
-        return device_scores.supports(rows_ND.device) and rows_ND.dim() == 2 and self.is_product
+    def has_pair_kernel(self, device: torch.device) -> bool:
+        """Return whether a GPU's kernel scores pairs of rows on a device."""
+        return device_scores.supports(device) and self.is_product
 
     def prepare_queries(self, x_ND: Tensor) -> Tensor:
         """Return prepared rows of transformed vectors in float64.

@@ -227,7 +227,7 @@ def values_by(comparator: ExactComparator) -> GridProduct | ColumnSums:
 
 def values_of_pairs(comparator: ExactComparator, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
     """Return the value of each pair of prepared rows, with the bits that it has in a block."""
-    if comparator.has_pair_kernel(query_PD):
+    if comparator.has_pair_kernel(query_PD.device):
         return device_pairs.values(comparator, query_PD, candidate_PD)
     every_P = torch.arange(query_PD.shape[0], device=query_PD.device)
     return values_of_cells(comparator, query_PD[None], candidate_PD[None], (every_P, every_P))
@@ -237,7 +237,7 @@ def values_of_cells(
     comparator: ExactComparator, query_BKD: Tensor, candidate_BCD: Tensor, cells: tuple[Tensor, Tensor]
 ) -> Tensor:
     """Do the same for cells of grids: (row of all grids' queries, column)."""
-    if comparator.has_pair_kernel(query_BKD[0]):
+    if comparator.has_pair_kernel(query_BKD.device):
         return device_pairs.values(comparator, query_BKD, candidate_BCD, cells)
     (query_KD, row_P), (candidate_CD, column_P) = rows_of_cells(query_BKD, candidate_BCD, cells)
     query_KD, weight_K, constant_K = _columns(comparator, query_KD, of_queries=True)
@@ -292,24 +292,6 @@ def rows_of_cells(
     if query_BKD.shape[0] > 1:
         at_P = row_P // query_BKD.shape[1] * candidate_BCD.shape[1] + at_P
     return (query_BKD.flatten(0, 1), row_P), (candidate_BCD.flatten(0, 1), at_P)
-
-
-def true_values_and_scores(
-    comparator: ExactComparator, query_KD: Tensor, true_QD: Tensor, row_Q: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return of each true entity the value, float32, and the score with its error, as `scores_in_float64` does.
-
-    Args:
-        comparator: defines the scores.
-        query_KD: prepared rows.
-        true_QD: prepared rows.
-        row_Q: which of the queries each true entity has; None: the one at its place.
-    """
-    if comparator.has_pair_kernel(query_KD):
-        return device_pairs.true_scores(comparator, query_KD, true_QD, row_Q)
-    query_QD = query_KD if row_Q is None else query_KD.index_select(0, row_Q)
-    value_Q = values_of_pairs(comparator, query_QD, true_QD).float()
-    return value_Q, *comparator.scores_in_float64(query_QD, true_QD)
 
 
 def grid_shifts(num_columns: int) -> float:

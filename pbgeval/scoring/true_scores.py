@@ -15,7 +15,7 @@ from pbgeval.scoring.block_scorer import PairedScores, RowComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.exact import ExactComparator
-from pbgeval.scoring.fast_products import true_values_and_scores
+from pbgeval.scoring.fast_products import values_of_pairs
 from pbgeval.storage.transfers import sent
 
 
@@ -63,7 +63,11 @@ class ExactTrue:
         cls, comparator: ExactComparator, query_KD: Tensor, true_QD: Tensor, row_Q: Tensor | None = None
     ) -> ExactTrue:
         """Score each true entity's prepared row with its prepared query: row `row`, or the one at its place."""
-        return cls(true_QD, *true_values_and_scores(comparator, query_KD, true_QD, row_Q))
+        if comparator.has_pair_kernel(query_KD.device):
+            return cls(true_QD, *device_pairs.true_scores(comparator, query_KD, true_QD, row_Q))
+        query_QD = query_KD if row_Q is None else query_KD.index_select(0, row_Q)
+        value_Q = values_of_pairs(comparator, query_QD, true_QD).float()
+        return cls(true_QD, value_Q, *comparator.scores_in_float64(query_QD, true_QD))
 
 
 VALUE = 1  # the field of either that the pooled AUC compares
