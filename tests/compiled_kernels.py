@@ -40,14 +40,14 @@ INTEGERS = {
 }
 OF_SCREEN = {
     **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp16"),
-    **dict.fromkeys(("constant_ptr", "true_ptr", "error_ptr"), "*fp32"),
+    **dict.fromkeys(("square_ptr", "true_ptr", "error_ptr"), "*fp32"),
     "better_ptr": "*i32",
     "mark_ptr": "*i8",
     "num_marked_ptr": "*i64",
 }
 OF_FLOAT64 = {
     **dict.fromkeys(("query_ptr", "candidate_ptr"), "*fp32"),
-    **dict.fromkeys(("constant_ptr", "high_ptr", "low_ptr"), "*fp64"),
+    **dict.fromkeys(("square_ptr", "high_ptr", "low_ptr"), "*fp64"),
     **dict.fromkeys(("hash_ptr", "candidate_hash_ptr", "own_ptr", "num_open_ptr", "num_tiles_ptr"), "*i64"),
     **dict.fromkeys(("open_query_ptr", "open_column_ptr"), "*i64"),
     "mark_ptr": "*i8",
@@ -105,10 +105,8 @@ SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "write_limits": ("exact_kernels", OF_EXACT | {"own_ptr": "*i64"}, {"IS_DISTANCE": True} | LIMITED),
     "write_screen_limits": (
         "exact_kernels",
-        OF_EXACT
-        | {"error_ptr": "*fp32", "largest_ptr": "*fp64", "constant_ptr": "*fp64", "screened_constant_ptr": "*fp32"},
-        {"HAS_CONSTANT": True, "MAX_SCREENED": device_exact.MAX_SCREENED, "UNIT": device_exact.UNIT_OF_SCREEN}
-        | LIMITED,
+        OF_EXACT | {"error_ptr": "*fp32", "largest_ptr": "*fp64", "screened_square_ptr": "*fp32"},
+        {"IS_DISTANCE": True, "MAX_SCREENED": device_exact.MAX_SCREENED, "UNIT": device_exact.UNIT_OF_SCREEN} | LIMITED,
     ),
     "round_rows": (
         "exact_kernels",
@@ -215,14 +213,14 @@ def exact_variants() -> dict[str, Variant]:
     for distance in ("", ", distances"):
         for columns, parts in ((128, 1), (256, 1), (0, 1), (128, 2)):
             stays = columns > 0 and parts == 1
-            options = device_exact.screen_options(columns or 512, parts, stays=stays, has_constant=bool(distance))
+            options = device_exact.screen_options(columns or 512, parts, stays=stays, is_distance=bool(distance))
             cells = device_exact.SCREEN_ROWS * device_exact.SCREEN_COLUMNS
             name = f"screen_tiles, {columns or 'more'} columns{', two parts' if parts == 2 else ''}{distance}"
             found[name] = Variant("exact_kernels", "screen_tiles", OF_SCREEN, *_split(options), cells)
         cells = device_exact.DECIDED_ROWS * device_exact.DECIDED_COLUMNS
         for num_groups, lists in ((0, ""), (2, ", lists")):
             every = num_groups > 0
-            options = device_exact.tile_options(has_constant=bool(distance), num_groups=num_groups, every=every)
+            options = device_exact.tile_options(is_distance=bool(distance), num_groups=num_groups, every=every)
             name = f"decide_tiles{lists}{distance}"
             found[name] = Variant("exact_kernels", "decide_tiles", OF_FLOAT64, *_split(options), cells)
     return found

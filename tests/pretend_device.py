@@ -336,7 +336,7 @@ class _OfGrid:
 # What the kernels of `exact_kernels` write, in torch.
 
 
-def screen_tiles(query, candidate, constant, true, error, better, mark, num_marked, *sizes, **options):
+def screen_tiles(query, candidate, square, true, error, better, mark, num_marked, *sizes, **options):
     num_queries, num_columns, _, num_steps, most_marked = sizes
     if (num_marked > most_marked) != (options["PARTS"] == 2):
         return
@@ -345,8 +345,8 @@ def screen_tiles(query, candidate, constant, true, error, better, mark, num_mark
     gap_QC = x_QD[:, :width] @ y_ND[:, :width].mT - true[:num_queries, None]
     if options["PARTS"] == 2:
         gap_QC += x_QD[:, width:] @ y_ND[:, :width].mT + x_QD[:, :width] @ y_ND[:, width:].mT
-    if options["HAS_CONSTANT"]:
-        gap_QC += constant[:num_columns]
+    if options["IS_DISTANCE"]:
+        gap_QC -= square[:num_columns]
     for first in range(0, num_columns, options["SEGMENT"]):
         part_QC = gap_QC[:, first : first + options["SEGMENT"]]
         is_near_Q = (part_QC.abs() <= error[:num_queries, None]).any(1) | (part_QC.shape[1] < options["SEGMENT"])
@@ -370,7 +370,7 @@ def tiles_of(row, tiles, rows_per_grid, num_listed, list_length, number, **optio
 
 
 def decide_tiles(
-    query, candidate, constant, high, low, row_hash, own, hashes, marks, counts, open_query, *rest, **options
+    query, candidate, square, high, low, row_hash, own, hashes, marks, counts, open_query, *rest, **options
 ):
     open_column, num_open, row, tiles, num_tiles, most_open, rows_per_grid, num_listed, list_length = rest[:9]
     row_tiles, column_tiles = -(-rows_per_grid // options["TILE_ROWS"]), -(-num_listed // options["TILE_COLUMNS"])
@@ -380,7 +380,7 @@ def decide_tiles(
         listed_N = column_N % list_length
         at_N = column_N // list_length * num_listed + listed_N
         score_MN = query[row_M].double() @ candidate[:, column_N].double()
-        score_MN += constant.flatten()[at_N] if options["HAS_CONSTANT"] else 0
+        score_MN -= square[at_N] if options["IS_DISTANCE"] else 0
         high_M, low_M = high[row_M, None], low[row_M, None]
         mark_MN = (listed_N == own[row_M, None]).int()
         if options["NUM_GROUPS"]:
@@ -388,7 +388,7 @@ def decide_tiles(
         competes_MN = (mark_MN & 1) == 0
         is_better_MN = competes_MN & (score_MN > high_M)
         is_open_MN = (score_MN <= high_M) & (score_MN >= low_M) & competes_MN
-        ties_MN = is_open_MN & ((hashes.flatten()[at_N] == row_hash[row_M, None]) | (high_M == low_M))
+        ties_MN = is_open_MN & ((hashes[at_N] == row_hash[row_M, None]) | (high_M == low_M))
         for group in range(max(options["NUM_GROUPS"], 1)):
             counts_MN = competes_MN if group == 0 else (mark_MN >> group) & 1 != 0
             counts[3 * group, row_M] += (is_better_MN & counts_MN).sum(1).int()
@@ -413,14 +413,14 @@ def round_rows(rows, largest, norm, half, scale, lengths, num_rows, num_stored, 
         lengths[at] = torch.linalg.vector_norm(part_ND, dim=1, dtype=torch.float64) * options["SLACK"]
 
 
-def write_screen_limits(limits, lengths, largest, largest_square, constant, x_scale, y_scale, *rest, **options):
-    true, error, screened_constant, _, num_columns, _, width = rest
+def write_screen_limits(limits, lengths, largest, largest_square, square, x_scale, y_scale, *rest, **options):
+    true, error, screened_square, _, num_columns, _, width = rest
     scale, unit = x_scale * y_scale, options["UNIT"]
     (norm_Q, low_Q, lost_Q), (norm, low, lost) = lengths, largest
     middle_Q, width_Q = limits[0] * scale, limits[1] * scale
     true.copy_(middle_Q)
-    if options["HAS_CONSTANT"]:
-        screened_constant[:num_columns] = (constant.flatten() * scale).clamp(min=-options["MAX_SCREENED"]).float()
+    if options["IS_DISTANCE"]:
+        screened_square[:num_columns] = (square * scale).clamp(max=options["MAX_SCREENED"]).float()
     magnitude_Q = (norm_Q + 2 * low_Q + 2 * lost_Q) * (norm + 2 * low + 2 * lost)
     errors = (
         (low_Q + lost_Q) * (norm + low + lost) + norm_Q * (low + lost),
@@ -428,7 +428,7 @@ def write_screen_limits(limits, lengths, largest, largest_square, constant, x_sc
     )
     for at, (error_Q, num_terms) in enumerate(zip(errors, (width, 3 * width), strict=True)):
         off_Q = error_Q + magnitude_Q * (num_terms + 16) * unit
-        if options["HAS_CONSTANT"]:
+        if options["IS_DISTANCE"]:
             off_Q = off_Q + (magnitude_Q + largest_square * scale + middle_Q.abs()) * unit
         error[at] = ((off_Q + width_Q) * options["SLACK"] + (true.double() - middle_Q).abs()) * (1 + 2.0**-20)
 

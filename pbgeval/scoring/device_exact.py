@@ -5,9 +5,8 @@ Where all candidates of a segment lie beyond the bound, their order is known. Th
 float64, whose bound leaves little more open than ties. Both bounds hold for any order of additions, so counts do not
 depend on tiles, on the order of programs or on the GPU.
 
-Here, a score is query . candidate + constant. Under dot and cos the constant is zero. Under a distance the query is
-twice its vector and the constant is minus the squared length of the candidate's vector, so that the score is higher
-than the comparator's by the query's squared length.
+Here, a score is query . candidate. Under a distance the query is twice its vector, and the squared length of the
+candidate's vector is taken away, so that the score is higher than the comparator's by the query's squared length.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.scoring.deferred import holds
@@ -83,48 +82,30 @@ class ExactRows:
     """Prepared rows as the kernels read them, on a grid of queries or candidates (B, N, D)."""
 
     rows_BND: Tensor  # float32: the factors of a score
-    constant_BN: Tensor | None  # float64: what is added to a candidate's scores, under a distance
-    square_BN: Tensor | None  # float64: the squared length of a vector, under a distance
-    of_queries: bool
+    described: Described  # the rows of all grids; under a distance, with the squared lengths of their vectors
+    is_distance: bool
 
     @classmethod
     def from_prepared(cls, comparator: ExactComparator, rows_BND: Tensor, *, of_queries: bool) -> ExactRows:
         """Take prepared rows of queries, whose last column is no factor, or of candidates."""
         factors_BND = rows_BND[..., :-1] if of_queries else rows_BND
-        if not comparator.adds_squares:
-            return cls(factors_BND, None, None, of_queries)
-        size = factors_BND.shape[-1] - int(comparator.bias)
-        square_BN = described(factors_BND.flatten(0, 1), size).square_N.view(factors_BND.shape[:-1])
-        if not of_queries:
-            return cls(factors_BND, -square_BN, square_BN, of_queries)
-        doubled_BND = factors_BND.clone()
-        doubled_BND[..., :size] *= 2
-        return cls(doubled_BND, None, square_BN, of_queries)
-
-    @functools.cached_property
-    def _described(self) -> Described:
-        return described(self.rows_BND.flatten(0, 1))
-
-    @property
-    def norm_BN(self) -> Tensor:
-        """At least the length of each row of factors, float64."""
-        return self._described.norm_N.view(self.rows_BND.shape[:-1])
-
-    @property
-    def hash_BN(self) -> Tensor:
-        """A hash of each candidate's row."""
-        return self._described.hash_N.view(self.rows_BND.shape[:-1])
+        num_squared = factors_BND.shape[-1] - int(comparator.bias) if comparator.adds_squares else 0
+        found = described(factors_BND.flatten(0, 1), num_squared)
+        if of_queries and num_squared:
+            factors_BND = factors_BND.clone()
+            factors_BND[..., :num_squared] *= 2
+            found = evolve(described(factors_BND.flatten(0, 1)), square_N=found.square_N)
+        return cls(factors_BND, found, comparator.adds_squares)
 
     @functools.cached_property
     def largest_norm_B(self) -> Tensor:
         """The largest norm of each grid."""
-        return self.norm_BN.amax(-1)
+        return self.described.norm_N.view(self.rows_BND.shape[:-1]).amax(-1)
 
     @functools.cached_property
     def largest_square_B(self) -> Tensor:
         """The largest squared length of each grid, under a distance."""
-        assert self.square_BN is not None, "the caller has checked"
-        return self.square_BN.amax(-1)
+        return self.described.square_N.view(self.rows_BND.shape[:-1]).amax(-1)
 
     @functools.cached_property
     def transposed_DC(self) -> Tensor:
@@ -139,7 +120,7 @@ class ExactRows:
         rows_ND = self.rows_BND[0]
         (num_rows, num_columns), device = rows_ND.shape, rows_ND.device
         width = num_columns + -num_columns % _depth(num_columns)
-        num_stored = num_rows + (0 if self.of_queries else -num_rows % SCREEN_COLUMNS)
+        num_stored = num_rows + -num_rows % SCREEN_COLUMNS
         half_ND = torch.empty((num_stored, 2 * width), dtype=torch.float16, device=device)
         scale, length_3N = (torch.empty(of, dtype=torch.float64, device=device) for of in ((1,), (3, num_rows)))
         launch(
@@ -147,7 +128,7 @@ class ExactRows:
             -(-num_stored // ROUNDED_ROWS),
             rows_ND,
             self.largest_norm_B,
-            self.norm_BN,
+            self.described.norm_N,
             half_ND,
             scale,
             length_3N,
@@ -166,11 +147,6 @@ class ExactRows:
 def padded(size: int) -> int:
     """Return the multiple of 16 that a size is padded to."""
     return size + -size % ALIGNMENT
-
-
-def _norms(x_ND: Tensor) -> Tensor:
-    norm_N: Tensor = torch.linalg.vector_norm(x_ND, dim=-1, dtype=torch.float64)
-    return norm_N * SLACK
 
 
 def _depth(width: int) -> int:
@@ -222,20 +198,16 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
     """
     device, num_queries = target.score_Q.device, target.score_Q.numel()
     limit_4Q = torch.empty((4, num_queries), dtype=torch.float64, device=device)
-    adds_squares = queries.square_BN is not None and candidates.square_BN is not None
-    norm_Q, norm_B = queries.norm_BN.flatten(), candidates.largest_norm_B
-    square_Q, square_B = norm_Q, norm_B  # not read
-    if queries.square_BN is not None and candidates.square_BN is not None:
-        square_Q, square_B = queries.square_BN.flatten(), candidates.largest_square_B
+    norm_B = candidates.largest_norm_B
     launch(
         _kernels().write_limits,
         -(-num_queries // LIMITED_ROWS),
         target.score_Q.contiguous(),
         target.error_Q.contiguous(),
-        norm_Q,
-        square_Q,
+        queries.described.norm_N,
+        queries.described.square_N,
         norm_B,
-        square_B,
+        candidates.largest_square_B if queries.is_distance else norm_B,  # not read where there is no distance
         target.own_Q,
         count_NQ if target.marks is None else target.marks.number_4Q,  # not read where there are no marks
         limit_4Q,
@@ -246,7 +218,7 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
         queries.rows_BND.shape[-1] + 8,
         count_NQ.shape[0] // 3,
         int(target.marks is not None),
-        IS_DISTANCE=adds_squares,
+        IS_DISTANCE=queries.is_distance,
         SLACK=SLACK,
         ROWS=LIMITED_ROWS,
     )
@@ -297,7 +269,7 @@ class Screen:
 
     queries: HalfRows
     candidates: HalfRows
-    constant_C: Tensor | None  # of candidates, in whole tiles
+    square_C: Tensor | None  # of candidates, in whole tiles; None: there is no distance
     true_Q: Tensor
     error_2Q: Tensor  # for products of first parts, and of both
 
@@ -321,13 +293,13 @@ class Screen:
         stays = num_parts == 1 and width <= MAX_RESIDENT_COLUMNS
         row_tiles, column_tiles = -(-num_queries // SCREEN_ROWS), -(-num_columns // SCREEN_COLUMNS)
         per_program = min(max(row_tiles * column_tiles // MIN_PROGRAMS, 1), MAX_TILES_PER_PROGRAM)
-        options = screen_options(width, num_parts, stays=stays, has_constant=self.constant_C is not None)
+        options = screen_options(width, num_parts, stays=stays, is_distance=self.square_C is not None)
         launch(
             _kernels().screen_tiles,
             row_tiles * -(-column_tiles // per_program),
             x.rows_ND,
             y.rows_ND,
-            self.true_Q if self.constant_C is None else self.constant_C,  # not read where there is none
+            self.true_Q if self.square_C is None else self.square_C,  # not read where there is none
             self.true_Q,
             self.error_2Q[num_parts - 1],
             *found,
@@ -366,12 +338,12 @@ def empty_marks(sizes: tuple[int, int], device: torch.device) -> Tensor:
     return torch.empty((num_segments, sizes[0]), dtype=torch.int8, device=device)
 
 
-def screen_options(width: int, num_parts: int, *, stays: bool, has_constant: bool) -> dict[str, Any]:
+def screen_options(width: int, num_parts: int, *, stays: bool, is_distance: bool) -> dict[str, Any]:
     """Return what the screen is compiled for."""
     return {
         "PARTS": num_parts,
         "STAYS": stays,
-        "HAS_CONSTANT": has_constant,
+        "IS_DISTANCE": is_distance,
         "TILE_ROWS": SCREEN_ROWS,
         "TILE_COLUMNS": SCREEN_COLUMNS,
         "TILE_DEPTH": width if stays else min(width, STEP),
@@ -385,37 +357,33 @@ def screen_of(queries: ExactRows, candidates: ExactRows, limit_4Q: Tensor) -> Sc
     """Return the rows of a screen, and the limits for it."""
     x, y, num_queries, device = queries.half, candidates.half, limit_4Q.shape[1], limit_4Q.device
     true_Q = torch.empty(num_queries, dtype=torch.float32, device=device)
-    error_2Q, constant_C = true_Q.new_empty((2, num_queries)), None
-    unread = x.scale
-    largest_square_B, constant_BN = unread, unread
-    if candidates.square_BN is not None and candidates.constant_BN is not None:
-        largest_square_B, constant_BN = candidates.largest_square_B, candidates.constant_BN
-        constant_C = true_Q.new_empty(len(y.rows_ND))
-    num_stored = 0 if constant_C is None else constant_C.numel()
+    error_2Q = true_Q.new_empty((2, num_queries))
+    square_C = true_Q.new_empty(len(y.rows_ND)) if candidates.is_distance else None
+    num_stored = 0 if square_C is None else len(square_C)
     launch(
         _kernels().write_screen_limits,
         -(-max(num_queries, num_stored) // LIMITED_ROWS),
         limit_4Q,
         x.length_3N,
         y.largest_3,
-        largest_square_B,
-        constant_BN,
+        x.scale if square_C is None else candidates.largest_square_B,  # not read where there is no distance
+        candidates.described.square_N,
         x.scale,
         y.scale,
         true_Q,
         error_2Q,
-        true_Q if constant_C is None else constant_C,
+        true_Q if square_C is None else square_C,
         num_queries,
         candidates.rows_BND.shape[1],
         num_stored,
         x.width,
-        HAS_CONSTANT=constant_C is not None,
+        IS_DISTANCE=candidates.is_distance,
         MAX_SCREENED=MAX_SCREENED,
         UNIT=UNIT_OF_SCREEN,
         SLACK=SLACK,
         ROWS=LIMITED_ROWS,
     )
-    return Screen(x, y, constant_C, true_Q, error_2Q)
+    return Screen(x, y, square_C, true_Q, error_2Q)
 
 
 # Products in float64.
@@ -427,18 +395,17 @@ def _decide(
     """Add what tiles decide to the counts, and list the cells that stay open."""
     marks, num_groups = target.marks, 0 if target.marks is None else target.marks.num_groups
     query_QD = F.pad(queries.rows_BND.flatten(0, 1), (0, -queries.rows_BND.shape[-1] % ALIGNMENT)).contiguous()
-    constant_BN = candidates.constant_BN
     launch(
         _kernels().decide_tiles,
         tiles.most,
         query_QD,
         candidates.transposed_DC,
-        limit_4Q[2] if constant_BN is None else constant_BN,  # not read where there is none
+        candidates.described.square_N,
         limit_4Q[2],
         limit_4Q[3],
         target.hash_Q.contiguous(),
         target.own_Q,
-        candidates.hash_BN,
+        candidates.described.hash_N,
         target.own_Q if marks is None else marks.mark_QC,  # either is not read where there are, or are no marks
         found.count_NQ,
         *found.open,
@@ -453,14 +420,14 @@ def _decide(
         query_QD.shape[1] // ALIGNMENT,
         candidates.transposed_DC.shape[1] // ALIGNMENT,
         len(query_QD),
-        **tile_options(has_constant=constant_BN is not None, num_groups=num_groups, every=tiles.tile_N4 is None),
+        **tile_options(is_distance=candidates.is_distance, num_groups=num_groups, every=tiles.tile_N4 is None),
     )
 
 
-def tile_options(*, has_constant: bool, num_groups: int, every: bool) -> dict[str, int | bool]:
+def tile_options(*, is_distance: bool, num_groups: int, every: bool) -> dict[str, int | bool]:
     """Return what the kernel in float64 is compiled for; no groups: without marks."""
     return {
-        "HAS_CONSTANT": has_constant,
+        "IS_DISTANCE": is_distance,
         "NUM_GROUPS": num_groups,
         "EVERY": every,
         "TILE_ROWS": DECIDED_ROWS,
@@ -498,11 +465,6 @@ def _all_are_listed(num_others: int) -> bool:
     return num_others == 0
 
 
-def _error_of_sums(width: int) -> float:
-    """Return how far sums of tensor cores may be off, as a share of their terms' magnitudes."""
-    return (width + ALIGNMENT) * UNIT_OF_SCREEN
-
-
 # Whether a GPU adds as the bound of the screen says.
 
 HARD_ROWS, HARD_COLUMNS = 64, 128
@@ -527,10 +489,11 @@ def check_screen(device: torch.device) -> bool:
     for query_QD, candidate_ND in _hard_rows(device):
         one = torch.ones((), dtype=torch.float64, device=device)
         halves = [
-            HalfRows(F.pad(of.half(), (0, HARD_COLUMNS)), one, _norms(of)[None]) for of in (query_QD, candidate_ND)
+            HalfRows(F.pad(of.half(), (0, HARD_COLUMNS)), one, described(of).norm_N[None])
+            for of in (query_QD, candidate_ND)
         ]
         exact_QQ = query_QD.double() @ candidate_ND[:HARD_ROWS].double().mT
-        half_Q = halves[0].length_3N[0] * halves[1].largest_3[0] * (_error_of_sums(HARD_COLUMNS) / 2)
+        half_Q = halves[0].length_3N[0] * halves[1].largest_3[0] * ((HARD_COLUMNS + ALIGNMENT) * UNIT_OF_SCREEN / 2)
         for true_Q in (exact_QQ.diagonal() + half_Q, exact_QQ.diagonal() - half_Q):
             better_Q = torch.zeros(HARD_ROWS, dtype=torch.int32, device=device)
             none_is_near_1Q = torch.full_like(true_Q[None], -1.0, dtype=torch.float32)

@@ -9,8 +9,8 @@ Imported only where they are used: Triton decides when it sees a kernel whether 
     write_limits    true scores and lengths of rows -> what decides in float64, and counts before any candidate
     decide_tiles    products in float64 -> candidates are counted, and the few cells that stay open are listed
 
-Letters: M rows and N columns of a tile, K columns of the vectors, S segments of a tile. A score is a sum of products
-and a constant of its candidate (under a distance, minus its squared length).
+Letters: M rows and N columns of a tile, K columns of the vectors, S segments of a tile. A score is a sum of products;
+under a distance, the squared length of the candidate's vector is taken away.
 """
 
 from __future__ import annotations
@@ -93,17 +93,17 @@ def write_screen_limits(
     length_ptr,
     largest_ptr,
     largest_square_ptr,
-    constant_ptr,
+    square_ptr,
     query_scale_ptr,
     candidate_scale_ptr,
     true_ptr,
     error_ptr,
-    screened_constant_ptr,
+    screened_square_ptr,
     num_rows,
     num_columns,
     num_stored,
     width,
-    HAS_CONSTANT: tl.constexpr,
+    IS_DISTANCE: tl.constexpr,
     MAX_SCREENED: tl.constexpr,
     UNIT: tl.constexpr,
     SLACK: tl.constexpr,
@@ -111,8 +111,8 @@ def write_screen_limits(
 ):
     """Write the score with which the screen compares each query, float32, and how far from it scores do not decide.
 
-    The latter, float32 (2, rows), for products of first parts, and for three products of both. Where candidates have
-    constants, write these as the screen adds them, float32, and zeros up to `num_stored` candidates.
+    The latter, float32 (2, rows), for products of first parts, and for three products of both. Under a distance, write
+    squared lengths as the screen takes them away, float32, and zeros up to `num_stored` candidates.
     """
     at_M = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     is_row_M, rows = at_M < num_rows, num_rows.to(tl.int64)
@@ -127,10 +127,10 @@ def write_screen_limits(
     highest = tl.full([], MAX_SCREENED, tl.float64)
     true_M = tl.minimum(tl.maximum(middle_M, -highest), highest).to(tl.float32)
     tl.store(true_ptr + at_M, true_M, mask=is_row_M)
-    if HAS_CONSTANT:
-        constant_M = tl.load(constant_ptr + at_M, mask=at_M < num_columns, other=0.0) * scale
-        constant_M = tl.maximum(constant_M, -highest).to(tl.float32)
-        tl.store(screened_constant_ptr + at_M, constant_M, mask=at_M < num_stored)
+    if IS_DISTANCE:
+        square_M = tl.load(square_ptr + at_M, mask=at_M < num_columns, other=0.0) * scale
+        square_M = tl.minimum(square_M, highest).to(tl.float32)
+        tl.store(screened_square_ptr + at_M, square_M, mask=at_M < num_stored)
     for part in tl.static_range(2):
         if part == 0:  # a second part is lost
             error_M = (low_M + lost_M) * (norm + low + lost) + norm_M * (low + lost)  # of rows in float16
@@ -140,7 +140,7 @@ def write_screen_limits(
             num_terms = 3 * width
         magnitude_M = (norm_M + 2 * low_M + 2 * lost_M) * (norm + 2 * low + 2 * lost)
         error_M += magnitude_M * ((num_terms + ALIGNMENT).to(tl.float64) * unit)
-        if HAS_CONSTANT:  # it is rounded and cut, and two additions are rounded
+        if IS_DISTANCE:  # a square is rounded and cut, and two subtractions are rounded
             largest = tl.load(largest_square_ptr) * scale
             error_M += (magnitude_M + largest + tl.abs(middle_M)) * unit
             error_M += tl.maximum(largest - highest, 0.0)
@@ -202,7 +202,7 @@ def list_marked(
 def screen_tiles(
     query_ptr,
     candidate_ptr,
-    constant_ptr,
+    square_ptr,
     true_ptr,
     error_ptr,
     better_ptr,
@@ -215,7 +215,7 @@ def screen_tiles(
     most_marked,
     PARTS: tl.constexpr,
     STAYS: tl.constexpr,
-    HAS_CONSTANT: tl.constexpr,
+    IS_DISTANCE: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
@@ -266,8 +266,8 @@ def screen_tiles(
                 step_MK = tl.load(query_M[:, None] + of_query_K[None, :])
                 gap_MN = tl.dot(step_MK, tl.load(candidate_N[None, :] + of_candidate_K[:, None]), gap_MN)
             gap_MN -= true_M[:, None]
-        if HAS_CONSTANT:
-            gap_MN += tl.load(constant_ptr + column_N)[None, :]
+        if IS_DISTANCE:
+            gap_MN -= tl.load(square_ptr + column_N)[None, :]
         segment_S = tile * SEGMENTS + tl.arange(0, SEGMENTS)
         gap_MSN = tl.reshape(gap_MN, (TILE_ROWS, SEGMENTS, SEGMENT))
         is_near_MS = tl.min(tl.abs(gap_MSN), 2) <= error_M[:, None]
@@ -283,7 +283,7 @@ def screen_tiles(
 def decide_tiles(
     query_ptr,
     candidate_ptr,
-    constant_ptr,
+    square_ptr,
     high_ptr,
     low_ptr,
     hash_ptr,
@@ -304,7 +304,7 @@ def decide_tiles(
     num_steps,
     num_aligned,
     num_queries,
-    HAS_CONSTANT: tl.constexpr,
+    IS_DISTANCE: tl.constexpr,
     NUM_GROUPS: tl.constexpr,
     EVERY: tl.constexpr,
     TILE_ROWS: tl.constexpr,
@@ -350,8 +350,8 @@ def decide_tiles(
         score_MN = tl.dot(query_MK.to(tl.float64), candidate_KN.to(tl.float64), score_MN, out_dtype=tl.float64)
     column_N = first_column + tl.arange(0, TILE_COLUMNS)
     is_column_N = column_N < end_column
-    if HAS_CONSTANT:
-        score_MN += tl.load(constant_ptr + grid * num_listed + column_N, mask=is_column_N, other=0.0)[None, :]
+    if IS_DISTANCE:
+        score_MN -= tl.load(square_ptr + grid * num_listed + column_N, mask=is_column_N, other=0.0)[None, :]
     high_M = tl.load(high_ptr + row_M)
     low_M = tl.load(low_ptr + row_M)
     competes_MN = is_row_M[:, None] & is_column_N[None, :]

@@ -345,7 +345,7 @@ def differences(
     limits = device_exact.limits_of(queries, candidates, Target(score_Q, error_Q, own_Q, own_Q), count_3Q)
     screen = device_exact.screen_of(queries, candidates, limits)
     scale, apart_Q = float(screen.queries.scale * screen.candidates.scale), on_host(screen.error_2Q[num_parts - 1])
-    high_QD, low_QD = np.split(on_host(screen.queries.rows_ND), 2, 1)
+    high_QD, low_QD = np.split(on_host(screen.queries.rows_ND[: shape[0]]), 2, 1)
     high_CD, low_CD = np.split(on_host(screen.candidates.rows_ND[: shape[1]]), 2, 1)
     sums_QC = sums_of_tensor_cores(high_QD, high_CD)
     if num_parts == 2:
@@ -354,10 +354,10 @@ def differences(
         )
     gap_QC = np.float32(sums_QC) - screen.true_Q.cpu().numpy()[:, None]
     exact_QC = on_host(queries.rows_BND[0]) @ on_host(candidates.rows_BND[0]).T
-    if candidates.constant_BN is not None:
-        constant_C = on_host(candidates.constant_BN[0])
-        gap_QC = gap_QC + np.float32(constant_C * scale)
-        exact_QC = exact_QC + constant_C
+    if candidates.is_distance:
+        square_C = on_host(candidates.described.square_N)
+        gap_QC = gap_QC - np.float32(square_C * scale)
+        exact_QC = exact_QC - square_C
     exact_QC = (exact_QC - on_host(limits[0])[:, None]) * scale
     return np.abs(gap_QC - exact_QC), np.broadcast_to(apart_Q[:, None], exact_QC.shape)
 
