@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
-from attrs import Factory, define, field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import ScorerError, UnrankableError
@@ -154,15 +155,17 @@ class ScorerComparator:
     scorer: Scorer
     one_block_shape: bool = False
     caller_settings: CallerSettings = field(factory=CallerSettings)  # of torch, under which the model is called
-    name: str = field(default="scorer", init=False)
-    bias: bool = field(default=False, init=False)
-    is_inner_product: bool = field(default=False, init=False)
-    multiplies: bool = field(default=False, init=False)
-    term: None = field(default=None, init=False)
-    by_rows: RowScorer | None = field(  # the model, if it scores all entities at once
-        init=False,
-        default=Factory(lambda self: self.scorer if isinstance(self.scorer, RowScorer) else None, takes_self=True),
-    )
+
+    name: ClassVar = "scorer"
+    bias: ClassVar = False
+    is_inner_product: ClassVar = False
+    multiplies: ClassVar = False
+    term: ClassVar = None
+
+    @cached_property
+    def by_rows(self) -> RowScorer | None:
+        """The model, if it scores all entities at once."""
+        return self.scorer if isinstance(self.scorer, RowScorer) else None
 
     def width(self, dimension: int) -> int:
         """Return the number of columns of queries' rows."""
@@ -317,10 +320,11 @@ class ScorerRelation:
     rhs_type: str
     name: str = "all"
     weight: float = 1.0
-    dynamic: bool = field(default=True, init=False)
-    operator: str = field(default="none", init=False)
     parameters: Mapping[Side, Parameters] = field(factory=dict, init=False)
-    exact_comparator: None = field(default=None, init=False)
+
+    dynamic: ClassVar = True
+    operator: ClassVar = "none"
+    exact_comparator: ClassVar = None
 
     def entity_type(self, side: Side) -> str:
         return side.pick(self.lhs_type, self.rhs_type)

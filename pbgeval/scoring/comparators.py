@@ -23,7 +23,7 @@ import operator
 from typing import ClassVar
 
 import torch
-from attrs import Factory, define, field, frozen
+from attrs import define, frozen
 from torch import Tensor
 
 from pbgeval.scoring.deferred import holds
@@ -244,7 +244,11 @@ class Comparator:
 
     name: str
     bias: bool = False
-    base: Dot = field(init=False, default=Factory(lambda self: COMPARATORS[self.name], takes_self=True))
+
+    @property
+    def base(self) -> Dot:
+        """The comparator without bias."""
+        return COMPARATORS[self.name]
 
     @property
     def is_inner_product(self) -> bool:

@@ -13,6 +13,7 @@ all passes alike: rows are rounded once they are prepared, so the two ways would
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -42,13 +43,10 @@ class RelationScorer:
     weight: float = 1.0  # of the relation, in the loss only
     exact_comparator: ExactComparator | None = None  # prepares rows for exact ranks, from vectors in float64
 
+    takes_time: ClassVar = False  # vectors have none
+
     def entity_type(self, side: Side) -> str:
         return side.pick(self.lhs_type, self.rhs_type)
-
-    @property
-    def takes_time(self) -> bool:
-        """Return False: vectors have no times."""
-        return False
 
     def queries(self, hidden: Side, known_ED: Tensor, rel_E: Tensor | None, time_E: Tensor | None = None) -> Tensor:
         """Return the prepared query rows (E, D') made of the known side's rows.
