@@ -275,16 +275,16 @@ class Comparator:
     def prepare_queries(self, x_ND: Tensor) -> Tensor:
         """Return the query rows as factors: (..., D) -> (..., D'), contiguous."""
         if not self.bias:
-            return _joined(self.base.prepare_queries(x_ND))
+            return joined(self.base.prepare_queries(x_ND))
         bias_N1 = x_ND[..., :1]
-        return _joined([*self.base.prepare_queries(x_ND[..., 1:]), bias_N1, torch.ones_like(bias_N1)])
+        return joined([*self.base.prepare_queries(x_ND[..., 1:]), bias_N1, torch.ones_like(bias_N1)])
 
     def prepare_candidates(self, x_ND: Tensor) -> Tensor:
         """Return the candidate rows as factors: (..., D) -> (..., D'), contiguous."""
         if not self.bias:
-            return _joined(self.base.prepare_candidates(x_ND))
+            return joined(self.base.prepare_candidates(x_ND))
         bias_N1 = x_ND[..., :1]
-        return _joined([*self.base.prepare_candidates(x_ND[..., 1:]), torch.ones_like(bias_N1), bias_N1])
+        return joined([*self.base.prepare_candidates(x_ND[..., 1:]), torch.ones_like(bias_N1), bias_N1])
 
     def width(self, dimension: int) -> int:
         """Return the number of columns of prepared rows, for rows of `dimension` columns."""
@@ -321,5 +321,6 @@ class Comparator:
         return scores if self._adds_bias_outside else self.base.real_scores(scores)
 
 
-def _joined(blocks: list[Tensor]) -> Tensor:
+def joined(blocks: list[Tensor]) -> Tensor:
+    """Return blocks of columns as one tensor, contiguous."""
     return blocks[0].contiguous() if len(blocks) == 1 else torch.cat(blocks, dim=-1)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import partial
 
@@ -33,8 +33,14 @@ from torch import Tensor
 
 from pbgeval.jit import CompiledLoop
 from pbgeval.scoring import device_scores
-from pbgeval.scoring.comparators import CLAMP, COMPARATORS, check_finite, refuse_zero_vectors
-from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS, directions_in_order, norms_in_order, sum_in_order
+from pbgeval.scoring.comparators import CLAMP, COMPARATORS, check_finite, joined, refuse_zero_vectors
+from pbgeval.scoring.fixed_order import (
+    JIT_MIN_NUMBERS,
+    are_for_loops,
+    directions_in_order,
+    norms_in_order,
+    sum_in_order,
+)
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query
 
 
@@ -114,7 +120,7 @@ def sums_in_float64(
     Returns:
         Two tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
     """
-    takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_ND, y_ND))
+    takes = all(x.dtype is torch.float32 and are_for_loops(x) for x in (x_ND, y_ND))
     is_worth_it = _sums.is_worth_compiling(row_P.numel() * y_ND.shape[-1], JIT_MIN_NUMBERS)
     if not (takes and is_worth_it):
         return None
@@ -298,10 +304,9 @@ class ExactComparator:
             return added_N - lengths_N, share * (lengths_N + added_N.abs())
         terms_ND = q_ND * c_ND
         score_N, error_N = terms_ND.sum(-1), share * terms_ND.abs().sum(-1)
-        if not self.clamps:
-            return score_N, error_N
-        score_N, error_N = _clamped(score_N, error_N)
-        if not self.bias:
+        if self.clamps:
+            score_N, error_N = _clamped(score_N, error_N)
+        if not self.adds_bias:
             return score_N, error_N
         return score_N + added_N, error_N + share * (score_N.abs() + added_N.abs())
 
@@ -380,7 +385,6 @@ def _terms_within_ends(terms_PD: np.ndarray) -> list[np.ndarray]:
     return [terms_PD * is_within_P1, end_P1 * is_above_P[:, None], -end_P1 * is_below_P[:, None]]
 
 
-def _rounded(blocks: Sequence[Tensor]) -> Tensor:
+def _rounded(blocks: list[Tensor]) -> Tensor:
     """Join column blocks and round them, once; 0.0 and -0.0 become one."""
-    joined_ND = blocks[0] if len(blocks) == 1 else torch.cat(list(blocks), dim=-1)
-    return check_finite(joined_ND.float() + 0.0)
+    return check_finite(joined(blocks).float() + 0.0)

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, inner_loop
 from pbgeval.scoring import device_pairs
-from pbgeval.scoring.comparators import CLAMP, SMALLEST_SQUARE
+from pbgeval.scoring.comparators import CLAMP, SMALLEST_SQUARE, joined
 from pbgeval.scoring.distances import ABSOLUTE, absolute_of_pairs
 from pbgeval.scoring.exact import ExactComparator, squared_lengths
-from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS, SIGNIFICAND, grid_bits, squares_in_order
+from pbgeval.scoring.fixed_order import JIT_MIN_NUMBERS, SIGNIFICAND, are_for_loops, grid_bits, squares_in_order
 from pbgeval.scoring.product import product
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that no sum of float32 products overflows
@@ -154,11 +154,7 @@ class GridProduct:
     def operand(self, rows_ND: Tensor, *, of_queries: bool) -> Operand:
         """Round prepared rows to grids."""
         vector_ND, bias_N, constant_N = _columns(self.comparator, rows_ND, of_queries=of_queries)
-        found = grid_rows(vector_ND)
-        if found is None:
-            on_grid_ND = _on_grid(vector_ND)
-            found = on_grid_ND, on_grid_ND.square().sum(-1), (vector_ND - on_grid_ND).square().sum(-1)
-        on_grid_ND, square_N, left_out_N = found  # squares are exact as well
+        on_grid_ND, square_N, left_out_N = grid_rows(vector_ND)  # squares are exact as well
         return _operand([on_grid_ND], square_N, left_out_N.sqrt() * SLACK, bias_N, constant_N)
 
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
@@ -205,9 +201,7 @@ class ColumnSums:
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
         """Return a block of sums, in float64 with the constants, and their error bounds."""
         query_KD, candidate_CD = queries.factors_ND, candidates.factors_ND
-        scores_KC = (
-            ABSOLUTE(query_KD[None], candidate_CD[None])[0] if query_KD.dim() == 2 else ABSOLUTE(query_KD, candidate_CD)
-        )
+        scores_KC = ABSOLUTE(query_KD, candidate_CD)
         apart_K = queries.norm_N + candidates.norm_N.amax(-1, keepdim=True)
         relative, flushed = product_error(query_KD.shape[-1], self.dtype)
         fast = _with_bias(self.comparator, scores_KC, apart_K * relative + flushed, (queries, candidates))
@@ -217,12 +211,15 @@ class ColumnSums:
         return FastScores(fast.scores_KC + queries.constant_N.unsqueeze(-1), queries.constant_N, error_K)
 
 
-Operands = tuple[FloatProduct | ColumnSums, Operand, Operand]  # of queries and of candidates
+Kind = FloatProduct | GridProduct | ColumnSums
+Operands = tuple[Kind, Operand, Operand]  # of queries and of candidates
 
 
-def values_by(comparator: ExactComparator) -> GridProduct | ColumnSums:
-    """Return what makes the values of a comparator."""
-    return ColumnSums(comparator, torch.float64) if comparator.adds_magnitudes else GridProduct(comparator)
+def kind_in(comparator: ExactComparator, dtype: torch.dtype | None) -> Kind:
+    """Return what makes the scores of a comparator in a type of floats, or its values if that is None."""
+    if comparator.adds_magnitudes:
+        return ColumnSums(comparator, dtype or torch.float64)
+    return GridProduct(comparator) if dtype is None else FloatProduct(comparator, dtype)
 
 
 def values_of_pairs(comparator: ExactComparator, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
@@ -245,11 +242,7 @@ def values_of_cells(
     if comparator.adds_magnitudes:
         sums = absolute_of_pairs((query_KD, row_P), (candidate_CD, column_P)), zero_C, zero_C
     else:
-        found = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=comparator.adds_squares)
-        if found is None:
-            q_PD, c_PD = _on_grid(query_KD[row_P]), _on_grid(candidate_CD[column_P])
-            found = (q_PD * c_PD).sum(-1), q_PD.square().sum(-1), c_PD.square().sum(-1)
-        sums = found
+        sums = grid_sums(query_KD, row_P, candidate_CD, column_P, with_squares=comparator.adds_squares)
     product_P, square_q_P, square_c_P = sums
     of_queries = square_q_P, weight_K[row_P], constant_K[row_P]
     return _values(comparator, product_P, of_queries, (square_c_P, bias_C[column_P]))
@@ -301,23 +294,20 @@ def grid_shifts(num_columns: int) -> float:
 
 def grid_sums(
     x_ND: Tensor, row_P: Tensor, y_ND: Tensor, other_P: Tensor, *, with_squares: bool
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return the sums of the products of pairs of rows on their grids, and of the squares of either row.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the sums of the products of pairs of rows on their grids, and of the squares of either row, float64 (P,).
 
     Args:
         x_ND: rows.
         row_P: the row of each pair.
         y_ND: rows.
         other_P: the row of `y` of each pair.
-        with_squares: False leaves squares zero.
-
-    Returns:
-        Three tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
+        with_squares: False: squares are not read.
     """
     is_worth_it = _grid_sums.is_worth_compiling(row_P.numel() * x_ND.shape[-1], JIT_MIN_NUMBERS)
-    takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_ND, y_ND))
-    if not (takes and is_worth_it):
-        return None
+    if not (is_worth_it and are_for_loops(x_ND) and are_for_loops(y_ND)):
+        x_PD, y_PD = _on_grid(x_ND[row_P]), _on_grid(y_ND[other_P])
+        return (x_PD * y_PD).sum(-1), x_PD.square().sum(-1), y_PD.square().sum(-1)
     sums_3P = np.empty((3, row_P.numel()), np.float64)
     rows = [(x.numpy(), of_P.contiguous().numpy()) for x, of_P in ((x_ND, row_P), (y_ND, other_P))]
     _grid_sums(*rows, grid_shifts(x_ND.shape[1]), with_squares, sums_3P)
@@ -358,19 +348,16 @@ def _grid_sums(x_rows, y_rows, shifts, with_squares, sums_3P):  # type: ignore[n
         sums_3P[0, pair], sums_3P[1, pair], sums_3P[2, pair] = products, squares_x, squares_y
 
 
-def grid_rows(x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return rows on their grids, their squared lengths, and those of what the grids left out, all float64.
-
-    None: the loop does not take the rows (..., D), or is not worth loading.
-    """
-    takes = x_ND.device.type == "cpu" and x_ND.dtype is torch.float32 and x_ND.stride(-1) == 1
-    if not (takes and _grid_rows.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
-        return None
+def grid_rows(x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows (..., D) on their grids, their squared lengths, and those of what the grids left out, all float64."""
+    if not (are_for_loops(x_ND) and _grid_rows.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
+        on_grid_ND = _on_grid(x_ND)
+        return on_grid_ND, on_grid_ND.square().sum(-1), (x_ND - on_grid_ND).square().sum(-1)
     rows_ND = x_ND.flatten(0, -2)
-    on_grid_ND, sums_2N = np.empty(rows_ND.shape, np.float64), np.empty((2, rows_ND.shape[0]), np.float64)
-    _grid_rows(rows_ND.numpy(), grid_shifts(x_ND.shape[-1]), on_grid_ND, sums_2N)
-    square_N, left_out_N = torch.from_numpy(sums_2N).view(2, *x_ND.shape[:-1])
-    return torch.from_numpy(on_grid_ND).view(x_ND.shape), square_N, left_out_N
+    on_grid_ND, sums_2N = (torch.empty(of, dtype=torch.float64) for of in (rows_ND.shape, (2, rows_ND.shape[0])))
+    _grid_rows(rows_ND.numpy(), grid_shifts(x_ND.shape[-1]), on_grid_ND.numpy(), sums_2N.numpy())
+    square_N, left_out_N = sums_2N.view(2, *x_ND.shape[:-1])
+    return on_grid_ND.view(x_ND.shape), square_N, left_out_N
 
 
 @partial(CompiledLoop, may_reorder=True)  # no sum of squares is rounded, and what is left out need only be bounded
@@ -400,7 +387,7 @@ class PreparedRows:
     def operand(self, dtype: torch.dtype | None) -> Operand:
         """Return the operand of a product or sum in `dtype`, or of values if it is None."""
         if dtype not in self._operands:
-            kind = values_by(self.comparator) if dtype is None else kind_in(self.comparator, dtype)
+            kind = kind_in(self.comparator, dtype)
             self._operands[dtype] = kind.operand(self.rows_ND, of_queries=self.of_queries)
         return self._operands[dtype]
 
@@ -413,19 +400,12 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
         candidates: (..., C, L).
         values: whether the scores must be values, to be reported.
     """
-    if values:
-        return values_by(queries.comparator).scores(queries.operand(None), candidates.operand(None))
-    operands = operands_of(queries, candidates)
+    operands = None if values else operands_of(queries, candidates)
     if operands is None:
-        rows = queries.operand(torch.float64), candidates.operand(torch.float64)
-        operands = kind_in(queries.comparator, torch.float64), *rows
+        dtype = None if values else torch.float64
+        operands = kind_in(queries.comparator, dtype), queries.operand(dtype), candidates.operand(dtype)
     kind, query_operand, candidate_operand = operands
     return kind.scores(query_operand, candidate_operand)
-
-
-def kind_in(comparator: ExactComparator, dtype: torch.dtype) -> FloatProduct | ColumnSums:
-    """Return what makes fast scores of a comparator in a type of floats."""
-    return ColumnSums(comparator, dtype) if comparator.adds_magnitudes else FloatProduct(comparator, dtype)
 
 
 def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16: bool = False) -> Operands | None:
@@ -465,8 +445,7 @@ def _columns(comparator: ExactComparator, rows_ND: Tensor, *, of_queries: bool) 
 def _operand(
     columns: list[Tensor], square_N: Tensor, left_out_N: Tensor, bias_N: Tensor, constant_N: Tensor
 ) -> Operand:
-    factors_ND = columns[0].contiguous() if len(columns) == 1 else torch.cat(columns, dim=-1)
-    return Operand(factors_ND, square_N.sqrt() * SLACK + left_out_N, square_N, left_out_N, bias_N, constant_N)
+    return Operand(joined(columns), square_N.sqrt() * SLACK + left_out_N, square_N, left_out_N, bias_N, constant_N)
 
 
 def _magnitudes(comparator: ExactComparator, queries: Operand, candidates: Operand) -> Tensor:

@@ -56,10 +56,14 @@ def norms_in_order(x_ND: Tensor) -> Tensor:
     return sum_in_order(x_ND.square()).sqrt()
 
 
+def are_for_loops(x_ND: Tensor) -> bool:
+    """Tell whether compiled loops take rows: these have columns, next to each other, on a CPU."""
+    return x_ND.device.type == "cpu" and x_ND.shape[-1] > 0 and x_ND.stride(-1) == 1
+
+
 def squares_in_order(x_ND: Tensor) -> Tensor:
     """Return the square of each row's length, float64."""
-    takes = x_ND.device.type == "cpu" and x_ND.shape[-1] > 0 and x_ND.stride(-1) == 1
-    if not (takes and _squares.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
+    if not (are_for_loops(x_ND) and _squares.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
         return sum_in_order(x_ND.double().square())
     rows_ND = x_ND.flatten(0, -2)
     square_N = torch.empty(rows_ND.shape[0], dtype=torch.float64)
@@ -79,8 +83,7 @@ def directions_in_order(x_ND: Tensor) -> Tensor | None:
     Returns:
         None where the loop does not take rows, is not worth loading, or meets a row whose norm is zero.
     """
-    takes = x_ND.device.type == "cpu" and x_ND.shape[-1] > 0 and x_ND.stride(-1) == 1
-    if not (takes and _directions.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
+    if not (are_for_loops(x_ND) and _directions.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
         return None
     rows_ND = x_ND.flatten(0, -2)
     directions_ND = torch.empty(rows_ND.shape, dtype=torch.float32)

@@ -25,7 +25,6 @@ from pbgeval.scoring.fast_products import (
     fast_scores,
     kind_in,
     operands_of,
-    values_by,
     values_of_pairs,
 )
 from pbgeval.scoring.true_scores import ExactTrue
@@ -193,16 +192,16 @@ def test_values_have_the_same_bits_for_any_order_of_sums():
             query_KL, candidate_CL = comparator.prepare_queries(x_ND[:37]), comparator.prepare_candidates(x_ND)
             blocks_KC = []
             for is_compiled in (True, False):
-                queries = PreparedRows(comparator, query_KL, True)
-                candidates = PreparedRows(comparator, candidate_CL, False)
+                queries = PreparedRows(comparator, query_KL[None], True)
+                candidates = PreparedRows(comparator, candidate_CL[None], False)
                 with loops_used(is_compiled):
-                    blocks_KC.append(fast_scores(queries, candidates, values=True).scores_KC)
+                    blocks_KC.append(fast_scores(queries, candidates, values=True).scores_KC[0])
             every_KC, again_KC = blocks_KC
             assert torch.equal(every_KC, again_KC)
-            kind = values_by(comparator)
+            kind = kind_in(comparator, None)
             for column in (0, 8, 299):
-                one = PreparedRows(comparator, candidate_CL[column : column + 1], False)
-                one_K1 = kind.scores(queries.operand(None), one.operand(None)).scores_KC
+                one = PreparedRows(comparator, candidate_CL[None, column : column + 1], False)
+                one_K1 = kind.scores(queries.operand(None), one.operand(None)).scores_KC[0]
                 assert torch.equal(every_KC[:, column : column + 1], one_K1)
                 for is_compiled in (False, True):
                     with loops_used(is_compiled):
