@@ -83,7 +83,7 @@ OF_PAIRS = OF_EXACT | {
     **OF_NUMBER,
     "num_open_ptr": "*i64",
 }
-LIMITED = {"SLACK": device_exact.SLACK, "ROWS": device_exact.LIMITED_ROWS}
+LIMITED = {"ROWS": device_exact.LIMITED_ROWS}
 # By name: the module, types of arguments that are no int32, and constants.
 SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "mark_cells": ("list_kernels", OF_LISTS | {"true_ptr": "*i64"}, TILE),
@@ -106,12 +106,12 @@ SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "write_screen_limits": (
         "exact_kernels",
         OF_EXACT | {"error_ptr": "*fp32", "largest_ptr": "*fp64", "screened_square_ptr": "*fp32"},
-        {"IS_DISTANCE": True, "MAX_SCREENED": device_exact.MAX_SCREENED, "UNIT": device_exact.UNIT_OF_SCREEN} | LIMITED,
+        {"IS_DISTANCE": True, "UNIT": device_exact.UNIT_OF_SCREEN} | LIMITED,
     ),
     "round_rows": (
         "exact_kernels",
         OF_EXACT | {"largest_norm_ptr": "*fp64"},
-        {"SLACK": device_exact.SLACK, "ROWS": device_exact.ROUNDED_ROWS, "COLUMNS": device_exact.ROUNDED_COLUMNS},
+        {"ROWS": device_exact.ROUNDED_ROWS, "COLUMNS": device_exact.ROUNDED_COLUMNS},
     ),
     "list_marked": (
         "exact_kernels",
@@ -125,7 +125,7 @@ SMALL_KERNELS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "describe_rows": (
         "pair_kernels",
         OF_EXACT,
-        {"SLACK": device_pairs.LENGTH_SLACK, "ROWS": device_pairs.ROWS, "WORDS": device_pairs.WORDS},
+        {"ROWS": device_pairs.ROWS, "WORDS": device_pairs.WORDS},
     ),
 }
 for kind in ("values", "true", "signs"):
@@ -138,7 +138,6 @@ for kind in ("values", "true", "signs"):
             "IS_DISTANCE": True,
             "HAS_BIAS": True,
             "UNIT": 2.0**-53,
-            "SLACK": device_pairs.BOUND_SLACK,
             "PAIRS": device_pairs.PAIRS,
         },
     )

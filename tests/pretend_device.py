@@ -29,6 +29,7 @@ from pbgeval.scoring.product import paired_product, product
 from pbgeval.scoring.true_scores import row_hashes
 
 DEVICE = torch.device("cuda", 0)
+SLACK = 1.0 + 1e-9  # of lengths and bounds
 SCORES = {"product": product, **{of.name: of for of in (ABSOLUTE, MODULUS)}}
 PAIRED = {"product": paired_product, **{of.name: of.paired for of in (ABSOLUTE, MODULUS)}}
 MAY_MIX = {"__get__", "copy_", "__setitem__", "__getitem__", "index_put_", "__len__", "size", "stride"}
@@ -410,7 +411,7 @@ def round_rows(rows, largest, norm, half, scale, lengths, num_rows, num_stored, 
     half[:num_rows, :num_columns], half[:num_rows, width : width + num_columns] = high_ND, low_ND
     lengths[0] = norm * scale
     for at, part_ND in ((1, low_ND), (2, x_ND - high_ND - low_ND)):
-        lengths[at] = torch.linalg.vector_norm(part_ND, dim=1, dtype=torch.float64) * options["SLACK"]
+        lengths[at] = torch.linalg.vector_norm(part_ND, dim=1, dtype=torch.float64) * SLACK
 
 
 def write_screen_limits(limits, lengths, largest, largest_square, square, x_scale, y_scale, *rest, **options):
@@ -420,7 +421,7 @@ def write_screen_limits(limits, lengths, largest, largest_square, square, x_scal
     middle_Q, width_Q = limits[0] * scale, limits[1] * scale
     true.copy_(middle_Q)
     if options["IS_DISTANCE"]:
-        screened_square[:num_columns] = (square * scale).clamp(max=options["MAX_SCREENED"]).float()
+        screened_square[:num_columns] = (square * scale).clamp(max=2.0**120).float()
     magnitude_Q = (norm_Q + 2 * low_Q + 2 * lost_Q) * (norm + 2 * low + 2 * lost)
     errors = (
         (low_Q + lost_Q) * (norm + low + lost) + norm_Q * (low + lost),
@@ -430,7 +431,7 @@ def write_screen_limits(limits, lengths, largest, largest_square, square, x_scal
         off_Q = error_Q + magnitude_Q * (num_terms + 16) * unit
         if options["IS_DISTANCE"]:
             off_Q = off_Q + (magnitude_Q + largest_square * scale + middle_Q.abs()) * unit
-        error[at] = ((off_Q + width_Q) * options["SLACK"] + (true.double() - middle_Q).abs()) * (1 + 2.0**-20)
+        error[at] = ((off_Q + width_Q) * SLACK + (true.double() - middle_Q).abs()) * (1 + 2.0**-20)
 
 
 def list_marked(marks, row, tiles, numbers, num_queries, num_columns, most, **options):
@@ -458,7 +459,7 @@ def write_limits(
         squares_Q = square + largest_square.flatten()[grid_Q]
         middle_Q, magnitude_Q = middle_Q + square, magnitude_Q + squares_Q
         width_Q = width_Q + squares_Q * num_terms * 2.0**-52
-    width_Q = (width_Q + magnitude_Q * num_terms * 2.0**-52) * options["SLACK"] + middle_Q.abs() * 2.0**-50
+    width_Q = (width_Q + magnitude_Q * num_terms * 2.0**-52) * SLACK + middle_Q.abs() * 2.0**-50
     limits.copy_(
         torch.stack([middle_Q, width_Q, middle_Q + width_Q * (1 + 2.0**-40), middle_Q - width_Q * (1 + 2.0**-40)])
     )
@@ -474,7 +475,7 @@ def write_limits(
 
 def describe_rows(rows, _, hashes, norms, squares, *sizes, **options):
     hashes.copy_(row_hashes(rows))
-    norms.copy_(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) * options["SLACK"])
+    norms.copy_(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) * SLACK)
     squares.copy_(rows[:, : sizes[-1]].double().square().sum(1))
 
 
@@ -496,7 +497,7 @@ def score_exactly(query, row, candidate, column, true, true_error, true_row, *re
         score.copy_(found[0])
         error.copy_(found[1])
         return
-    gap_P, bound_P = found[0] - true[row], (found[1] + true_error[row]) * options["SLACK"]
+    gap_P, bound_P = found[0] - true[row], (found[1] + true_error[row]) * (1 + 2.0**-40)
     is_equal_P = (candidate == true_row[row]).all(1)
     is_open_P = (gap_P.abs() <= bound_P) & (bound_P > 0)
     sign.copy_(torch.where(is_open_P, torch.where(is_equal_P, 0, 2), gap_P.sign()))

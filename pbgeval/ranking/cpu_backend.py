@@ -28,7 +28,6 @@ from pbgeval.ranking.exact import limits
 from pbgeval.ranking.settings import Kept
 from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.block_scorer import ScorerComparator
-from pbgeval.scoring.exact import relative_error
 from pbgeval.scoring.fast_products import Bfloat16Use, FloatProduct, Operands, operands_of
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import TrueScores
@@ -192,7 +191,6 @@ class CpuBackend(TorchBackend):
             true.score_Q,
             torch.full_like(true.error_Q, torch.inf) if is_left_open else true.error_Q,
             of_squares=comparator.adds_squares,
-            share=relative_error(block.candidates.rows_BCD.shape[2]),
             end=comparator.end,
             max_open=max_open,
             max_tied=max_tied,

@@ -20,6 +20,7 @@ from pbgeval.jit import is_installed
 from pbgeval.ranking.counting import CellIndex
 from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME, count_block, count_rows, list_between, multiply
 from pbgeval.scoring import blas
+from pbgeval.scoring.exact import relative_error
 from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_in_chunks, padded_rows, product
 from pbgeval.stats.ranks import QueryCounts
 
@@ -102,7 +103,6 @@ class Between:
     score_Q: Tensor  # their scores
     error_Q: Tensor  # how far these may be off; infinity: all cells of the query stay open
     of_squares: bool  # whether scores are squared distances, else they are inner products
-    share: float  # of the terms' magnitudes: a score in float64 is not farther from the exact one
     end: float  # products beyond it are clamped; infinity: none are
     max_open: int  # so many cells that stay open are listed
     max_tied: int = 1 << 62  # if about so many are between limits, the loop gives up
@@ -119,18 +119,18 @@ class Between:
 
     def arrays(self) -> tuple[Any, ...]:
         """Return the arguments of the loop."""
-        true = self.true_QD, self.score_Q, self.error_Q
+        true, width = (self.true_QD, self.score_Q, self.error_Q), self.candidate_CD.shape[1]
         return (
             *(of.contiguous().numpy() for of in (self.query_KD, self.candidate_CD)),
             tuple(of.contiguous().numpy() for of in true),
-            (self.of_squares, self.candidate_CD.shape[1], self.share, self.end),
+            (self.of_squares, width, relative_error(width), self.end),
             (*np.empty((2, self.max_open), np.int64), self.numbers),
         )
 
 
 def _nothing_between() -> Between:
     none_KD, none_Q = torch.empty((0, 0)), torch.empty(0, dtype=torch.float64)
-    return Between(none_KD, none_KD, none_KD, none_Q, none_Q, of_squares=False, share=0.0, end=np.inf, max_open=0)
+    return Between(none_KD, none_KD, none_KD, none_Q, none_Q, of_squares=False, end=np.inf, max_open=0)
 
 
 def count(

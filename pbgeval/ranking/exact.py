@@ -179,7 +179,7 @@ def decided(block: Block, counts: QueryCounts, cells: CellIndex) -> QueryCounts:
         row_P = block.queries.row_on_device_Q[query_P]
         known_P, in_time_P = are_among(row_P, column_P, block.known_on_device, block.num_columns), None
     else:
-        mark_P = block.marks.of_cells(query_P, column_P)
+        mark_P = block.marks.mark_QC[query_P, column_P]
         known_P, in_time_P = (mark_P & device_lists.KNOWN) != 0, (mark_P & device_lists.IN_TIME) != 0
     signs_P = signs_of(block.queries, block.candidates.rows_BCD, *cells)
     return with_signs(counts, query_P, signs_P, known_P, in_time_P)

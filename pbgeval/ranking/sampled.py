@@ -245,7 +245,7 @@ class ChunkPart:
     def is_known(self, query_P: Tensor, column_P: Tensor) -> Tensor:
         """Tell of each cell whether it is a known answer, bool."""
         if self.marks is not None:
-            return (self.marks.of_cells(query_P, column_P) & device_lists.KNOWN) != 0
+            return (self.marks.mark_QC[query_P, column_P] & device_lists.KNOWN) != 0
         return are_among(query_P, column_P, self.known, self.ids_BC.shape[1])
 
     @property

@@ -46,10 +46,8 @@ PROBED_QUERIES, PROBED_COLUMNS = 128, 1 << 13
 MAX_MARKED_SHARE = 1 / 16  # beyond this share of segments, rows are multiplied in two parts, which takes three products
 MAX_LISTED_SHARE = 3 / 8  # of segments, beside the last and the true entity's; beyond, all are multiplied in float64
 MAX_OPEN_CELLS = 1 << 22  # that are listed: 64 MB
-SLACK = 1.0 + 1e-9  # covers roundings of the bounds, which are computed in float64
 # A tensor core adds 16 products and the sum so far, cut to 24 bits or more; this is twice what that is off.
 UNIT_OF_SCREEN = 2.0**-22
-MAX_SCREENED = 2.0**120  # scaled scores are cut at it, so that differences are finite in float32
 
 
 @functools.cache
@@ -137,16 +135,10 @@ class ExactRows:
             rows_ND.stride(0),
             num_columns,
             width,
-            SLACK=SLACK,
             ROWS=ROUNDED_ROWS,
             COLUMNS=ROUNDED_COLUMNS,
         )
         return HalfRows(half_ND, scale, length_3N)
-
-
-def padded(size: int) -> int:
-    """Return the multiple of 16 that a size is padded to."""
-    return size + -size % ALIGNMENT
 
 
 def _depth(width: int) -> int:
@@ -219,7 +211,6 @@ def limits_of(queries: ExactRows, candidates: ExactRows, target: Target, count_N
         count_NQ.shape[0] // 3,
         int(target.marks is not None),
         IS_DISTANCE=queries.is_distance,
-        SLACK=SLACK,
         ROWS=LIMITED_ROWS,
     )
     return limit_4Q
@@ -378,9 +369,7 @@ def screen_of(queries: ExactRows, candidates: ExactRows, limit_4Q: Tensor) -> Sc
         num_stored,
         x.width,
         IS_DISTANCE=candidates.is_distance,
-        MAX_SCREENED=MAX_SCREENED,
         UNIT=UNIT_OF_SCREEN,
-        SLACK=SLACK,
         ROWS=LIMITED_ROWS,
     )
     return Screen(x, y, square_C, true_Q, error_2Q)
@@ -416,7 +405,7 @@ def _decide(
         found.open[0].numel(),
         queries.rows_BND.shape[1],
         candidates.rows_BND.shape[1],
-        padded(candidates.rows_BND.shape[1]),
+        candidates.transposed_DC.shape[1] // len(candidates.rows_BND),
         query_QD.shape[1] // ALIGNMENT,
         candidates.transposed_DC.shape[1] // ALIGNMENT,
         len(query_QD),

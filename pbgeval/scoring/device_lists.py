@@ -64,10 +64,6 @@ class Marks:
         """Whether each cell competes, bool."""
         return (self.mark_QC & EXCLUDED) == 0
 
-    def of_cells(self, query_P: Tensor, column_P: Tensor) -> Tensor:
-        """Return the marks of some cells."""
-        return self.mark_QC[query_P, column_P]
-
     def between(self, start: int, stop: int) -> Marks:
         """Return those of the columns from `start` up to `stop`."""
         mark_QC = self.mark_QC[:, start:stop].contiguous()

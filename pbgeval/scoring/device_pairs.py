@@ -15,8 +15,6 @@ from pbgeval.scoring.fixed_order import grid_bits
 
 ROWS, WORDS = 32, 16  # of a program that describes rows
 PAIRS = 128
-LENGTH_SLACK = 1.0 + 1e-9  # covers roundings of a length
-BOUND_SLACK = 1.0 + 2.0**-40  # and of a bound
 OPEN = 2  # the sign of a pair that is left open
 
 
@@ -60,7 +58,6 @@ def describe(rows_ND: Tensor, factors: Tensor, num_squared: int) -> Described:
         rows_ND.stride(0),
         num_columns,
         num_squared,
-        SLACK=LENGTH_SLACK,
         ROWS=ROWS,
         WORDS=WORDS,
     )
@@ -178,6 +175,5 @@ def _start(
         IS_DISTANCE=comparator.adds_squares,
         HAS_BIAS=comparator.bias,
         UNIT=UNIT * SLACK,
-        SLACK=BOUND_SLACK,
         PAIRS=PAIRS,
     )

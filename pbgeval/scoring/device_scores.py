@@ -36,9 +36,7 @@ class Tiles:
 
     rows: int
     columns: int
-    depth: int = ALIGNMENT
     warps: int = 8
-    stages: int = 3
 
 
 TILES = Tiles(128, 128, warps=16)  # of float32, by Triton's dot: 103 to 106 registers, none spilled
@@ -264,9 +262,9 @@ def _options(query: Tensor, term: Term) -> dict[str, int | bool | str]:
         "TERM": "dot" if tiles is TILES else spelled_out,
         "TILE_ROWS": tiles.rows,
         "TILE_COLUMNS": tiles.columns,
-        "TILE_DEPTH": tiles.depth,
+        "TILE_DEPTH": ALIGNMENT,
         "num_warps": tiles.warps,
-        "num_stages": tiles.stages,
+        "num_stages": 3,
         "enable_fp_fusion": term == "product",
     }
 

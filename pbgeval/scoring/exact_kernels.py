@@ -26,7 +26,9 @@ LOW_BITS = tl.constexpr((1 << 16) - 1)
 SIGNIFICAND, ONE = tl.constexpr(52), tl.constexpr(1023)  # bits of a float64, and the exponent of 1.0
 HALF_EXPONENT = tl.constexpr(15)  # scaled rows are below 2^15, so that no float16 overflows
 UNIT_OF_FLOAT32, SMALLEST_FLOAT32 = tl.constexpr(2.0**-22), tl.constexpr(2.0**-149)
+MAX_SCREENED = tl.constexpr(2.0**120)  # scaled scores are cut at it, so that differences are finite in float32
 NO_SCORE_IS_SO_FAR = tl.constexpr(2.0**127)  # scaled scores and true scores are below 2^121
+SLACK = tl.constexpr(1.0 + 1e-9)  # covers roundings of the bounds, which are computed in float64
 UNIT_OF_FLOAT64 = tl.constexpr(2.0**-52)
 UNIT_OF_MIDDLE = tl.constexpr(2.0**-50)
 SMALLEST = tl.constexpr(2.0**-1074)
@@ -46,7 +48,6 @@ def round_rows(
     stride,
     num_columns,
     width,
-    SLACK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -104,9 +105,7 @@ def write_screen_limits(
     num_stored,
     width,
     IS_DISTANCE: tl.constexpr,
-    MAX_SCREENED: tl.constexpr,
     UNIT: tl.constexpr,
-    SLACK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
     """Write the score with which the screen compares each query, float32, and how far from it scores do not decide.
@@ -435,7 +434,6 @@ def write_limits(
     num_groups,
     has_marks,
     IS_DISTANCE: tl.constexpr,
-    SLACK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
     """Write four numbers of each query, float64 (4, rows), and `count` before any candidate, int32 (3 * groups, rows).

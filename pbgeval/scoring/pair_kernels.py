@@ -20,6 +20,8 @@ LOW_WORD = tl.constexpr((1 << 32) - 1)
 SIGNIFICAND = tl.constexpr(52)  # bits of a float64
 ONE = tl.constexpr(1023)  # the exponent of 1.0
 ROUNDS = tl.constexpr(1.5 * 2.0**52)  # added and taken away, it rounds to an integer, to the even one of two
+LENGTH_SLACK = tl.constexpr(1.0 + 1e-9)  # covers roundings of a length
+BOUND_SLACK = tl.constexpr(1.0 + 2.0**-40)  # and of a bound
 OPEN = tl.constexpr(2)  # the sign of a pair that is left open
 
 
@@ -34,7 +36,6 @@ def describe_rows(
     stride,
     num_columns,
     num_squared,
-    SLACK: tl.constexpr,
     ROWS: tl.constexpr,
     WORDS: tl.constexpr,
 ):
@@ -67,7 +68,7 @@ def describe_rows(
         second_MN = tl.where((column_N + 1 < num_squared)[None, :], second_MN, 0.0)
         square_M += tl.sum(first_MN * first_MN + second_MN * second_MN, 1)
     tl.store(hash_ptr + at_M, hash_M, mask=is_row_M)
-    tl.store(norm_ptr + at_M, tl.sqrt(norm_M) * tl.full([ROWS], SLACK, tl.float64), mask=is_row_M)
+    tl.store(norm_ptr + at_M, tl.sqrt(norm_M) * tl.full([ROWS], LENGTH_SLACK, tl.float64), mask=is_row_M)
     tl.store(square_ptr + at_M, square_M, mask=is_row_M)
 
 
@@ -99,7 +100,6 @@ def score_exactly(
     IS_DISTANCE: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     UNIT: tl.constexpr,
-    SLACK: tl.constexpr,
     PAIRS: tl.constexpr,
 ):
     """Score each pair of prepared rows: row `row` of queries with row `column` of its grid's candidates.
@@ -153,7 +153,7 @@ def score_exactly(
         else:
             gap_P = score_P - tl.load(true_ptr + row_P, mask=is_pair_P, other=0.0)
             bound_P = error_P + tl.load(true_error_ptr + row_P, mask=is_pair_P, other=0.0)
-            bound_P = bound_P * tl.full([], SLACK, tl.float64)
+            bound_P = bound_P * tl.full([], BOUND_SLACK, tl.float64)
             sign_P = (gap_P > 0).to(tl.int8) - (gap_P < 0).to(tl.int8)
             # If neither score has an error, equal numbers are equal scores.
             is_open_P = is_pair_P & (tl.abs(gap_P) <= bound_P) & (bound_P > 0)

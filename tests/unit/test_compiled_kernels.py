@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pbgeval.scoring.device_scores import TILES
+from pbgeval.scoring.device_scores import ALIGNMENT
 from tests.compiled_kernels import exact_variants, small_variants, sum_variants, variants
 from tests.kit.commands import REPOSITORY, run_program
 
@@ -48,7 +48,7 @@ PRODUCTS = variants().keys() - exact_variants().keys() - small_variants().keys()
 def test_a_kernel_is_a_chain_of_fused_multiply_adds(found: dict[str, dict[str, Any]], name: str) -> None:
     """Law 2: no tensor core, no product and sum apart, nothing flushed to zero; one fma per cell and column."""
     of = found[name]
-    columns_in_a_step = TILES.depth if name.endswith("float32") else (16 if "_pairs" in name else 1)
+    columns_in_a_step = ALIGNMENT if name.endswith("float32") else (16 if "_pairs" in name else 1)
     multiply_add = "DFMA" if "float64" in name else "FFMA"
     assert (of["matrix_instructions"], of["unfused"]) == (0, [])
     assert of["fma"] == of["in_loop"][multiply_add] == of["cells_per_thread"] * columns_in_a_step

@@ -70,7 +70,7 @@ def all_open(drawn: dict[str, Any], room: int) -> cpu_counting.Between:
     nan_QD = torch.full((num_queries, query_KD.shape[1]), torch.nan)
     zero_Q = torch.zeros(num_queries, dtype=torch.float64)
     known = query_KD, candidate_CD, nan_QD, zero_Q, zero_Q + torch.inf
-    return cpu_counting.Between(*known, of_squares=False, share=0.0, end=torch.inf, max_open=room)
+    return cpu_counting.Between(*known, of_squares=False, end=torch.inf, max_open=room)
 
 
 shapes = st.fixed_dictionaries(

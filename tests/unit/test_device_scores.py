@@ -331,5 +331,5 @@ def test_a_gpu_with_an_old_triton_is_refused_in_one_line(kernel_device, version,
 
 def test_no_two_shapes_of_tiles_are_read_from_one_set_of_numbers():
     """Tiles are cut in wholes of what kernels assume of rows and columns."""
-    for tiles, of in itertools.product((device_scores.TILES, device_scores.LOOP_TILES), ("rows", "columns", "depth")):
+    for tiles, of in itertools.product((device_scores.TILES, device_scores.LOOP_TILES), ("rows", "columns")):
         assert getattr(tiles, of) % device_scores.ALIGNMENT == 0
