@@ -34,6 +34,7 @@ from torch import Tensor
 from pbgeval.jit import CompiledLoop
 from pbgeval.scoring import device_scores
 from pbgeval.scoring.comparators import CLAMP, COMPARATORS, check_finite, joined, refuse_zero_vectors
+from pbgeval.scoring.deferred import holds
 from pbgeval.scoring.fixed_order import (
     JIT_MIN_NUMBERS,
     are_for_loops,
@@ -282,7 +283,7 @@ class ExactComparator:
             return directions_ND
         x_ND = x_ND.double()
         norm_N = norms_in_order(x_ND)
-        if not bool((norm_N > 0).all()):
+        if not holds(bool, (norm_N > 0).all()):
             refuse_zero_vectors(x_ND)
         return x_ND / norm_N.unsqueeze(-1)
 

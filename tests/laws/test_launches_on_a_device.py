@@ -96,7 +96,7 @@ def asked(
 
 
 # Of one bucket, both sides: at most so many launches and synchronisations, of a unit at most 100 and 3. Where relations
-# have no product, a third side takes more.
+# have no product, a third side takes more; exact norms are added up in order, and tables are searched for zero vectors.
 LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=all", NO_AUC): (64, 3),
     ("candidates=all", NO_AUC, "precision=exact"): (89, 3),
@@ -112,6 +112,8 @@ LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
     ("candidates=all", FILTER, "precision=exact"): (97, 3),
     ("candidates=partition", FILTER, "precision=exact"): (98, 2),
     ("candidates=sampled", FILTER, "precision=exact"): (88, 2),
+    ("candidates=sampled", FILTER, COS, "precision=exact"): (147, 3),
+    ("candidates=all", FILTER, COS, "precision=exact"): (183, 4),
     ("candidates=sampled", FILTER, L1): (54, 2),
     ("candidates=all", FILTER, L1): (69, 3),
     ("candidates=partition", FILTER, IN_TIME): (70, 2),
