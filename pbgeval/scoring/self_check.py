@@ -72,7 +72,10 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32, *, e
     torch.linspace(-1.0, 0.0, 16).exp_()
     if device_scores.supports(device):
         report = _check_device(device, dtype)
-        report = _with_screen(report, device) if exact else report
+        if exact:
+            screens = _screens(device)
+            fingerprint = report.fingerprint | {"screen": "float16" if screens else "none"}
+            report = evolve(report, fingerprint=fingerprint, passed=report.passed and screens)
     else:
         report = _check(dtype, torch.get_num_threads())
         assert isinstance(report.rule, BlockRule), "of a CPU"
@@ -177,13 +180,6 @@ def _holds(rule: BlockRule, samples: list[_Sample], threads: int) -> bool:
 
 DEVICE_DIMENSIONS = DIMENSIONS
 DEVICE_SHAPES = ((1, 1), (1, 40), (3, 17), (130, 300))  # more than a tile each way
-
-
-def _with_screen(report: KernelReport, device: torch.device) -> KernelReport:
-    """Add to the report of a GPU's kernels whether it can screen."""
-    screens = _screens(device)
-    fingerprint = {**report.fingerprint, "screen": "float16" if screens else "none"}
-    return evolve(report, fingerprint=fingerprint, passed=report.passed and screens)
 
 
 @functools.cache
