@@ -211,7 +211,7 @@ def score_pairs(
     is_pair_P = at_P < num_pairs
     row_P = tl.load(row_ptr + at_P, mask=is_pair_P, other=0)
     column_P = tl.load(column_ptr + at_P, mask=is_pair_P, other=0)
-    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, TERM, PAIRS, DEPTH)
+    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, TERM, DEPTH)
     tl.store(score_ptr + at_P, score_P, mask=is_pair_P)
 
 
@@ -243,7 +243,7 @@ def compare_pairs(
     at_P = tl.load(at_ptr + place_P, mask=is_pair_P, other=0)
     column_P = tl.load(column_ptr + place_P, mask=is_pair_P, other=0)
     row_P = tl.load(row_ptr + at_P, mask=is_pair_P, other=0)
-    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, TERM, PAIRS, DEPTH)
+    score_P = _pairs(query_ptr, row_P, candidate_ptr, column_P, is_pair_P, dimension, num_steps, TERM, DEPTH)
     true_P = tl.load(true_ptr + at_P, mask=is_pair_P, other=0.0)
     duplicate_P = score_P == tl.load(kernel_ptr + at_P, mask=is_pair_P, other=0.0)
     hash_P = tl.load(candidate_hash_ptr + column_P, mask=is_pair_P, other=0)
@@ -262,14 +262,13 @@ def _pairs(
     dimension,
     num_steps,
     TERM: tl.constexpr,
-    PAIRS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
     """Return the score of each pair of rows."""
     query_P = query_ptr + row_P.to(tl.int64) * dimension
     candidate_P = candidate_ptr + column_P.to(tl.int64) * dimension
     num_terms = dimension // 2 if TERM == "modulus" else dimension
-    score_P = tl.zeros((PAIRS,), query_ptr.dtype.element_ty)
+    score_P = tl.zeros((row_P.shape[0],), query_ptr.dtype.element_ty)
     for step in range(num_steps):
         for at in tl.static_range(DEPTH):
             k = step * DEPTH + at
