@@ -14,7 +14,7 @@ of its competitors are read from one row, so they need no padding, and the self-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
@@ -204,18 +204,12 @@ class ScorerComparator:
         assert self.by_rows is not None, "the caller has asked"
         if not len(query_QD):
             return query_QD.new_zeros(0)
-        device = device_of(self.scorer)
-        candidate_Q = candidate_QD[:, 0].long().to(device)
-        hidden, query_Q = _unpacked(query_QD.long().to(device))
-        known_Q, relation_Q, *time_Q = query_Q
-        with torch.no_grad(), self.caller_settings.in_force():
-            found = self.by_rows.paired_scores(hidden, known_Q, relation_Q, candidate_Q, *time_Q)
-        where = f"{name_of(self.scorer)}: {hidden.label} scores of pairs"
-        found_Q = checked_scores(found, where, tuple(candidate_Q.shape))
-        if bool(torch.isnan(found_Q).any()):
-            first = int(torch.isnan(found_Q).nonzero()[0])
-            raise _nan_score(hidden, [int(of_Q[first]) for of_Q in query_Q], int(candidate_Q[first]))
-        return found_Q.to(query_QD.device, query_QD.dtype)
+        hidden, query_Q = _unpacked(query_QD.long())
+        candidate_Q = candidate_QD[:, 0].long()
+        found_Q = self._asked(self.by_rows.paired_scores, hidden, query_Q, candidate_Q, (len(candidate_Q),))
+        found_Q = found_Q.to(query_QD.device, query_QD.dtype)
+        _refuse_nan(found_Q, hidden, query_Q, candidate_Q)
+        return found_Q
 
     def _block(self, query_QD: Tensor, candidate_CD: Tensor) -> Tensor:
         if not (len(query_QD) and len(candidate_CD)):
@@ -223,9 +217,7 @@ class ScorerComparator:
         hidden, query_Q = _unpacked(query_QD.long())
         candidate_C = candidate_CD[:, 0].long()
         found_QC = self._padded(hidden, query_Q, candidate_C).to(query_QD.device, query_QD.dtype)
-        if bool(torch.isnan(found_QC).any()):
-            query, candidate = torch.isnan(found_QC).nonzero()[0].tolist()
-            raise _nan_score(hidden, [int(of_Q[query]) for of_Q in query_Q], int(candidate_C[candidate]))
+        _refuse_nan(found_QC, hidden, query_Q, candidate_C)
         return found_QC
 
     def _padded(self, hidden: Side, query_Q: Columns, candidate_C: Tensor) -> Tensor:
@@ -245,12 +237,19 @@ class ScorerComparator:
         return torch.cat(tiles)[:num_queries, :num_candidates]
 
     def _ask(self, hidden: Side, query_Q: Columns, candidate_C: Tensor) -> Tensor:
+        shape = query_Q[0].numel(), candidate_C.numel()
+        return self._asked(self.scorer.scores, hidden, query_Q, candidate_C, shape)
+
+    def _asked(
+        self, score: Callable[..., object], hidden: Side, query_Q: Columns, candidate_N: Tensor, shape: tuple[int, ...]
+    ) -> Tensor:
+        """Return what a function of the model says of a block, or of pairs."""
         device = device_of(self.scorer)
         known_Q, relation_Q, *time_Q = (of_Q.to(device) for of_Q in query_Q)
         with torch.no_grad(), self.caller_settings.in_force():
-            found = self.scorer.scores(hidden, known_Q, relation_Q, candidate_C.to(device), *time_Q)
-        where = f"{name_of(self.scorer)}: {hidden.label} scores (queries, candidates)"
-        return checked_scores(found, where, (known_Q.numel(), candidate_C.numel()))
+            found = score(hidden, known_Q, relation_Q, candidate_N.to(device), *time_Q)
+        of_what = "of pairs" if len(shape) == 1 else "(queries, candidates)"
+        return checked_scores(found, f"{name_of(self.scorer)}: {hidden.label} scores {of_what}", shape)
 
 
 def _unpacked(query_KD: Tensor) -> tuple[Side, Columns]:
@@ -295,12 +294,17 @@ RowComparator = Comparator | ScorerComparator  # what scores prepared rows
 PairedScores = Callable[[Tensor, Tensor], Tensor]  # of prepared queries, each with its own candidate
 
 
-def _nan_score(hidden: Side, query: Sequence[int], entity: int) -> UnrankableError:
-    known, relation, *time = query
+def _refuse_nan(found: Tensor, hidden: Side, query_Q: Columns, candidate_N: Tensor) -> None:
+    """Look for a score of a block, or of pairs, that is not a number."""
+    if not bool(torch.isnan(found).any()):
+        return
+    place = torch.isnan(found).nonzero()[0].tolist()
+    known, relation, *time = (int(of_Q[place[0]]) for of_Q in query_Q)
+    entity = int(candidate_N[place[-1]])
     edges = (entity, relation, known), (known, relation, entity), (known, entity, relation)  # by the hidden side
     lhs, rel, rhs = edges[hidden.value]
     when = f", time {time[0]}" if time else ""
-    return UnrankableError(
+    raise UnrankableError(
         f"the model: expected a number as the score of lhs {lhs}, rel {rel}, rhs {rhs}{when} "
         f"({hidden.label} candidate {entity}), got NaN; this model cannot be ranked"
     )
