@@ -109,8 +109,9 @@ def names_of_unlike(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """
     for name in sorted({key for of in tables for key in of}):
         values = [of.get(name) for of in tables]
-        if all(isinstance(value, Mapping) for value in values):
-            yield from (f"{name}.{inner}" for inner in names_of_unlike(values))
+        inner = [value for value in values if isinstance(value, Mapping)]
+        if len(inner) == len(values):
+            yield from (f"{name}.{of_inner}" for of_inner in names_of_unlike(inner))
         elif any(value != values[0] for value in values):
             yield name
 
