@@ -77,6 +77,7 @@ from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.report import Report, report_of
+from pbgeval.report.run_differences import names_of_unlike
 from pbgeval.report.summary import summary_of
 from pbgeval.results.output import (
     DEFAULT_OUTPUTS,
@@ -93,8 +94,9 @@ from pbgeval.results.sending import check_url, refuse_another_result, send_resul
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.json_files import digest_of
 from pbgeval.storage.objects import read_object
-from pbgeval.storage.text import is_url, names_file_of_edges, path_text
+from pbgeval.storage.text import is_url, listed, names_file_of_edges, path_text
 from pbgeval.storage.writing import make_folder, output_faults, temporary_folder
+from pbgeval.version import __version__
 from pbgeval.worker.context import Work
 from pbgeval.worker.plan import RunPlan
 from pbgeval.worker.run import do_work, plan_alone, what_is_saved, work_as_local_worker
@@ -426,17 +428,20 @@ def _evaluate(inputs: Inputs, launch: Launch, team: Team | None = None) -> Repor
 
     Worker 0 owns the output directory, and tells the others what it has found there and what it has written.
     """
+    in_group = is_worker_of_a_group()
+    team = team or (Team.join() if in_group else Team())
+    is_first = team.rank_in_team == 0
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)
+    if in_group:
+        with team.signs_of_life():
+            provenance = _agreed(team, inputs, protocol, provenance)
     path = launch.output or _default_output(inputs.config, provenance)
     me = describe_process(host_name(), os.environ)
     owner = (Ownership if launch.is_kept else SoleOwnership)(path, me, launch.observer.warn)
     claim = Claim(path, me) if launch.is_kept else owner
     output = OutputDirectory(path, owner)
     work = Work(inputs, protocol, provenance, launch.device, launch.observer, launch.started, path, claim)
-    in_group = is_worker_of_a_group()
-    team = team or (Team.join() if in_group else Team())
-    is_first = team.rank_in_team == 0
     try:
         with team.signs_of_life() if in_group else nullcontext():
             with team.together():
@@ -459,6 +464,33 @@ def _evaluate(inputs: Inputs, launch: Launch, team: Team | None = None) -> Repor
     for warning in warnings_of(report.document):
         launch.observer.warn(warning)
     return report
+
+
+def _agreed(team: Team, inputs: Inputs, protocol: Protocol, provenance: dict[str, Any]) -> dict[str, Any]:
+    """Return worker 0's provenance, once all workers of a group have found the same inputs, each for itself.
+
+    Raises:
+        EvalError: some have not: they share the work by what they have found.
+    """
+    found = {
+        **provenance,
+        # A function has another digest in each process.
+        "data": {**provenance["data"], "model": provenance["data"]["model"] if can_be_resumed(inputs) else None},
+        "save_topk": inputs.config.save_topk,
+        "save_ranks": protocol.saves_ranks,
+        "version": __version__,
+    }
+    digests = team.gather_objects(digest_of(found))
+    with team.together():
+        if len({*digests}) > 1:
+            of_first = team.broadcast_object(found)
+            if digests[team.rank_in_team] != digests[0]:
+                raise ConfigError(
+                    f"worker {team.rank_in_team} on {host_name()} has found other inputs than worker 0 "
+                    f"({listed([*names_of_unlike([of_first, found])])}); start all workers with the same config, "
+                    "options, files and version, once all hosts see the files"
+                )
+    return team.broadcast_object(provenance)
 
 
 def _claim(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Result | None:

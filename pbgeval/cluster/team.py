@@ -161,6 +161,7 @@ class Team:
     size: int = 1
     local_rank: int = 0  # among the workers of this host
     local_size: int = 1  # workers of this host that share this one's cores
+    host_size: int = 1  # workers of this host, which share its memory
     # Of this group: no other, before or beside it, has the same.
     nonce: str = field(factory=lambda: uuid.uuid4().hex[:_NONCE_LENGTH])
     _store: Any = field(default=None, repr=False)
@@ -192,14 +193,15 @@ class Team:
             nonce=nonce[0],
             store=dist.distributed_c10d.PrefixStore(f"pbgeval/{nonce[0]}", dist.distributed_c10d._get_default_store()),
         )
-        team.local_size = team._num_sharing_cores()
+        team.local_size, team.host_size = team._num_sharing()
         return team
 
-    def _num_sharing_cores(self) -> int:
-        """Return how many workers may run on this one's cores: all of the host's, unless a launcher binds them."""
-        mine = host_name(), cores()
-        shared = Counter(core for host, theirs in self.gather_objects(mine) if host == mine[0] for core in theirs)
-        return max((shared[core] for core in mine[1]), default=1)
+    def _num_sharing(self) -> tuple[int, int]:
+        """Return how many workers may run on this one's cores, and how many its host has: more if cores are bound."""
+        host, mine = host_name(), cores()
+        of_host = [theirs for its_host, theirs in self.gather_objects((host, mine)) if its_host == host]
+        shared = Counter(core for theirs in of_host for core in theirs)
+        return max((shared[core] for core in mine), default=1), len(of_host)
 
     def leave(self) -> None:
         """End the group; every worker calls it."""

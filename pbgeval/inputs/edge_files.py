@@ -82,9 +82,10 @@ def buckets_of_files(
         files, folder_of = _plan(config, paths, [store, *others], labels, model)
         if files.of_folder and output is not None and output.exists() and not output.is_dir():
             raise OutputError(f"{output}: this is a file, not a directory; choose another output")
+        made: list[str] = []  # by this process: others may be reading what they have made
         try:
-            if files.of_folder:
-                _split(files, config.max_memory_bytes, observer)
+            if files.of_folder and _split(files, config.max_memory_bytes, observer):
+                made = [folder.name for folder in files.of_folder]
             for path, folder in folder_of.items():  # those that were made before, too
                 _look_at(files, path, folder, observer)
             unset = dict.fromkeys(("dictionary_path", "edge_columns", "edge_delimiter", "edge_comment"))
@@ -92,7 +93,7 @@ def buckets_of_files(
             yield with_edge_paths(config, lambda path: of_path.get(path, path), **unset)
         except EvalError as error:
             if not isinstance(error, IncompleteError):
-                _remove_made(store, [folder.name for folder in files.of_folder])
+                _remove_made(store, made)
                 for place in absent:  # innermost first
                     remove_if_empty(place)
             raise
@@ -100,14 +101,17 @@ def buckets_of_files(
     _remove_made(store, [name for name in earlier if name not in used])  # of earlier versions of the files
 
 
-def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
+def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> bool:
+    """Make all folders; return whether this process did, or another run of the same files, which was faster."""
     try:
         with ended_by_signals():
             split_files(files, memory_bytes, observer)
     except OutputError:
         if not all(folder.is_dir() for folder in files.of_folder):
             raise
-        # Another run of the same files was faster; what it made is the same.
+        return False
+    else:
+        return True
     finally:
         observer.finished()
 

@@ -30,9 +30,10 @@ def sum_in_order(x_ND: Tensor) -> Tensor:
     if width == 0:
         return x_ND.new_zeros(x_ND.shape[:-1])
     while width > 1:
-        half = (width + 1) // 2
-        folded_ND = x_ND[..., :half].clone()
-        folded_ND[..., : width - half] += x_ND[..., half:width]
+        half, rest = (width + 1) // 2, width // 2
+        folded_ND = x_ND[..., :rest] + x_ND[..., half:width]
+        if rest < half:
+            folded_ND = torch.cat([folded_ND, x_ND[..., rest:half]], dim=-1)
         x_ND, width = folded_ND, half
     return x_ND[..., 0]
 

@@ -270,7 +270,7 @@ class ClaimedUnits:
 def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, int, bool]:
     """Plan the units left, how many partitions a worker holds, and whether it reads ahead: alike on every worker."""
     inputs, numbering, device = context.inputs, context.numberer.numbering, context.device
-    num_sharing = context.team.local_size if device.type == "cpu" else context.num_sharing_gpu
+    num_sharing = context.team.host_size if device.type == "cpu" else context.num_sharing_gpu
     with context.collectively():
         own_room = room_for_partitions(
             inputs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ import torch
 from attrs import define, evolve, frozen
 
 from pbgeval.cluster.resources import resident_bytes
+from pbgeval.config.precision import precision_of
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, kept_rows
@@ -20,6 +22,7 @@ from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
 from pbgeval.results.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
+from pbgeval.storage.json_files import digest_of
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.record import Record
@@ -139,6 +142,9 @@ class Rounds:
     context: WorkerContext  # of the round in hand, or the latest
     record: Record
     sampling: Sampling | None  # None: all edges are evaluated
+    # A digest of all workers' kernels, whose last bits scores have; empty if ranks are exact. Units that were scored by
+    # other kernels are not gone on from.
+    kernels: str
 
     @classmethod
     def plan(cls, context: WorkerContext, record: Record) -> Rounds:
@@ -146,7 +152,9 @@ class Rounds:
         sampling = plan_sampling(context)
         if sampling is None:
             context = evolve(context, held_bytes=bytes_of_pools(context.inputs, context.work.protocol))
-        return cls(context, record, sampling)
+        kernels = sorted({*context.team.gather_objects(json.dumps(context.kernels.fingerprint, sort_keys=True))})
+        is_exact = precision_of(context.inputs.config) == "exact"
+        return cls(context, record, sampling, "" if is_exact else digest_of({"kernels": kernels})[:8])
 
     def __iter__(self) -> Iterator[WorkerContext]:
         """Begin a round, whose edges the caller ranks, until no further one is needed; every worker takes part."""
@@ -154,12 +162,15 @@ class Rounds:
         number: int | None = 1
         earlier = 0  # edges of the rounds that are done
         while number is not None:
-            journal = RunJournal(self.context.journal.journal, f"round-{number}/")
+            # Which rows a round adds depends on the rounds before it: 1, 4 is not 1, 2, 3, 4.
+            path = (number,) if self.sampling is None else (*self.sampling.rounds, number)
+            name = f"round-{'-'.join(map(str, path))}"
+            journal = RunJournal(self.context.journal.journal, f"{name}{self.kernels and f'-{self.kernels}'}/")
             self.context = context = evolve(self.context, journal=journal)
             if self.sampling is not None:
-                self.sampling = sampling = evolve(self.sampling, rounds=(*self.sampling.rounds, number))
+                self.sampling = sampling = evolve(self.sampling, rounds=path)
                 # A folder of its own: keys are numbered anew, and another round's answers must not be read for this.
-                context = evolve(context, scratch=evolve(context.scratch, path=scratch_path / f"round-{number}"))
+                context = evolve(context, scratch=evolve(context.scratch, path=scratch_path / name))
                 self.context = context = _begin_round(context, sampling)
                 self.record.share_pools(context.pool_share)
                 context.work.observer.round_started(

@@ -319,7 +319,7 @@ def _plan(context: WorkerContext, caller_settings: CallerSettings) -> RunPlan:
     found = team.gather_objects(Measurement(speed, held_bytes(context.device)))
     with context.collectively():
         resident = max(one.held_bytes for one in found)
-        plan = with_memory(plan, work.inputs, work.protocol, context.device, resident, team.local_size, num_threads)
+        plan = with_memory(plan, work.inputs, work.protocol, context.device, resident, team.host_size, num_threads)
     return with_estimate(plan, work.inputs, work.protocol, [one.speed for one in found])
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import h5py
 import pytest
+from attrs import evolve
 
 from pbgeval.notation import ENDS
 from pbgeval.ranking import unit_passes
 from pbgeval.storage import writing as files
 from pbgeval.storage.row_files import find_ranks
 from pbgeval.worker import buckets as so_far
-from pbgeval.worker import rounds, sweep
+from pbgeval.worker import rounds, run, sweep
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, journaled_units, lacking, metrics_of, numbers_of, run_command
 from tests.kit.held_up import (
@@ -191,10 +192,10 @@ def test_lists_of_another_length_are_not_gone_on_with(first: list[str], case: Ti
     assert {} != texts[0] == texts[1]
 
 
-def units_until(case: TinyCase, output: Path, stop: int) -> tuple[int, int]:
+def units_until(case: TinyCase, output: Path, stop: int, *overrides: str) -> tuple[int, int]:
     """Evaluate, and run out of memory at some unit; return the status, and how many units have begun."""
     with short_of_memory(unit_passes, "bucket_pass", stop) as counted:
-        return evaluate(case, output, "partition").status, counted.call_count
+        return evaluate(case, output, "partition", *overrides).status, counted.call_count
 
 
 def of_another_run(path: Path) -> None:
@@ -212,6 +213,27 @@ def test_only_where_files_of_ranks_are_not_as_they_were_all_units_are_computed_a
     assert units_until(case, output, 3) == (75, 3)
     damage(output / "ranks" / "0" / "ranks_1_1.h5")
     assert (0, num_units) == units_until(case, output, 0)
+    assert results_of(tmp_path / "whole") == results_of(output)
+
+
+@pytest.mark.parametrize(("precision", "num_units"), [("float32", 4), ("exact", 2)])
+def test_units_that_other_kernels_have_scored_count_only_where_ranks_are_exact(
+    precision: str, num_units: int, case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last bits of their scores may differ, so true scores would be compared with those of another machine."""
+    settings = f"precision={precision}", "relation_prediction=False"
+    assert units_until(case, tmp_path / "whole", 0, *settings) == (0, 4)
+    output, check = tmp_path / "output", run.check_kernels
+
+    def elsewhere(*arguments: Any, **others: Any) -> Any:
+        report = check(*arguments, **others)
+        return evolve(report, fingerprint=report.fingerprint | {"device": "another"})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "check_kernels", elsewhere)
+        assert units_until(case, output, 3, *settings) == (75, 3)
+
+    assert (0, num_units) == units_until(case, output, 0, *settings)
     assert results_of(tmp_path / "whole") == results_of(output)
 
 

@@ -374,6 +374,9 @@ def test_another_run_of_the_same_files_that_is_faster_does_no_harm(
 
     assert succeeds(dynamic, "edge_paths=edges.tsv", output="raced") == expected
     assert [made.parent.name] == [path.name for path in (dynamic.root / "raced" / "imported").iterdir()]
+    # What the other one has made may be in use, so it stays where this run is refused.
+    assert "max_memory" in run(dynamic, "edge_paths=edges.tsv", "max_memory=20MB", output="late").fault
+    assert [made.parent.name] == [path.name for path in (dynamic.root / "late" / "imported").iterdir()]
 
 
 def test_verify_leaves_no_buckets_behind(dynamic: TinyCase) -> None:

@@ -377,6 +377,14 @@ def test_sums_cut_by_tensor_cores_are_within_the_bound(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "bias"), KINDS)
+def test_the_bound_holds_for_a_million_cells(kernel_device: str, name: str, bias: bool) -> None:
+    off_QC, bound_QC = differences(kernel_device, ExactComparator(name, bias), normal, (1000, 1000, 64), 1)
+
+    assert (off_QC <= bound_QC).all()
+
+
+@pytest.mark.slow
 def test_the_bound_is_not_far_too_wide(kernel_device: str) -> None:
     """A thousand times wider would hold as well, and leave everything open."""
     off_QC, bound_QC = differences(kernel_device, ExactComparator("dot"), normal, (100, 300, 100), 1)
