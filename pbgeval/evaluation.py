@@ -542,8 +542,9 @@ def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Re
         return _conclude(outcome, output, work, launch.is_kept) if team.rank_in_team == 0 else None
     except EvalError as error:
         if not isinstance(error, IncompleteError):
-            if goes_on:  # what was done before this command is not lost
-                output.suspend()
+            # What was done before this command is not lost, nor what a run can go on from with more memory.
+            if goes_on or all(fault.startswith("max_memory:") for fault in error.faults):
+                _keep_or_release(output)
             else:
                 output.release()
             raise error from None

@@ -116,6 +116,8 @@ BYTES_OF_SORTING = 32 << 20  # scores that wait to be counted
 BYTES_PER_SAMPLED_SCORE = (48, 72)  # the same of a sample of edges: with its cluster, and what intervals make
 SHARE_OF_BLOCKS = 8  # of what is free, blocks of further threads take at most this part
 SLACK = 1.1
+FEWER_EDGES = "sample fewer edges"  # what may help where a limit is too small
+FEWER_SCORES = f"{FEWER_EDGES}, or leave out the pooled AUC (metrics=rank)"
 
 
 @frozen
@@ -180,9 +182,8 @@ def plan_room(
         ConfigError: the limit is too small for the partitions of a bucket.
     """
     needed = resident + held + max(fewest * partition_bytes, at_end)
-    _check_limit(
-        limit, needed, f"for a bucket's partitions ({_megabytes(fewest * partition_bytes)}MB) and lists", resident
-    )
+    purpose = f"for a bucket's partitions ({_megabytes(fewest * partition_bytes)}MB) and lists"
+    _check_limit(limit, needed, purpose, resident, f"take fewer negatives, {FEWER_SCORES}")
     free = available // 2 if limit is None else int(limit / SLACK) - resident - held
     places = free // max(partition_bytes, 1)
     return max(fewest, min(places - 1, most)), places > fewest
@@ -216,8 +217,8 @@ def plan_memory(
     if limit is None:
         return MemoryPlan(most_rows, MAX_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
     fixed = fixed_bytes(resident, held, num_edges, num_queries)
-    _check_limit(limit, fixed + least_bytes(row_bytes), f"for {num_edges} edges", resident)
-    free = int(limit / SLACK) - fixed
+    _check_limit(limit, fixed + least_bytes(row_bytes), f"for {num_edges} edges", resident, FEWER_EDGES)
+    free = max(int(limit / SLACK) - fixed, 0)
     further_blocks = min(num_threads - 1, free // SHARE_OF_BLOCKS // BLOCK_BYTES)
     free -= further_blocks * BLOCK_BYTES
     queries_bytes = num_queries * row_bytes
@@ -275,7 +276,7 @@ def check_sample(
         ConfigError: the limit is too small for them.
     """
     held = num_queries * BYTES_PER_SAMPLED_QUERY + num_scores * BYTES_PER_SAMPLED_SCORE[filtered]
-    _check_limit(limit, resident + held + BLOCK_BYTES, f"for a sample of {num_queries} queries", resident)
+    _check_limit(limit, resident + held + BLOCK_BYTES, f"for a sample of {num_queries} queries", resident, FEWER_SCORES)
     return held
 
 
@@ -292,18 +293,20 @@ def check_held(limit: int, anonymous: int) -> None:
 
 
 def least_limit(num_bytes: int) -> int:
-    """Return the lowest `max_memory` of a worker that is expected to hold so many bytes."""
+    """Return the `max_memory` to advise for a worker that is expected to hold so many bytes."""
     return int(num_bytes * SLACK)
 
 
-def _check_limit(limit: int | None, num_bytes: int, purpose: str, resident: int) -> None:
-    needed = least_limit(num_bytes)
-    if limit is not None and limit < needed:
-        smaller = ", take fewer negatives, sample fewer edges, or leave out the pooled AUC (metrics=rank)"
+def _check_limit(limit: int | None, num_bytes: int, purpose: str, resident: int, advice: str) -> None:
+    """Refuse a limit below what is expected; what a worker holds before it begins differs from start to start.
+
+    So what is advised, and what a plan tells, is more than what is accepted: a run that has begun can begin again.
+    """
+    if limit is not None and limit < num_bytes:
         raise ConfigError(
-            f"max_memory: expected at least {_megabytes(needed)}MB {purpose} here (a worker holds "
+            f"max_memory: expected at least {_megabytes(least_limit(num_bytes))}MB {purpose} here (a worker holds "
             f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it"
-            f"{smaller if limit > least_limit(resident) else ''}"
+            f"{f', {advice}' if limit > least_limit(resident) else ''}"
         )
 
 

@@ -237,6 +237,22 @@ def test_units_that_other_kernels_have_scored_count_only_where_ranks_are_exact(
     assert results_of(tmp_path / "whole") == results_of(output)
 
 
+def test_a_run_that_passes_its_limit_of_memory_goes_on_with_more(
+    case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, held = tmp_path / "output", iter([0, 0, 31 * 10**9])
+    assert units_until(case, tmp_path / "whole", 0) == (0, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(so_far, "anonymous_bytes", lambda: next(held))
+        done = evaluate(case, output, "partition", "max_memory=30GB")
+    assert (done.status, "a worker holds 31000MB, got 30000MB; raise it and run again" in done.err) == (1, True)
+
+    num_saved = len(journaled_units(output))
+    assert num_saved > 0
+    assert units_until(case, output, 0, "max_memory=40GB") == (0, 4 - num_saved)
+    assert results_of(tmp_path / "whole") == results_of(output)
+
+
 def test_an_unfinished_run_has_the_metrics_of_what_is_done(
     case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

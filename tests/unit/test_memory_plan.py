@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,7 @@ from pbgeval.inputs.partitions import (
     BYTES_PER_QUERY,
     MAX_KNOWN_ROWS,
     MIN_ROWS_PER_RANGE,
+    SLACK,
     MemoryPlan,
     beside_blocks,
     check_sample,
@@ -63,9 +65,13 @@ def test_a_plan_stays_below_its_limit_or_says_what_is_needed(of, megabytes, most
         needed = int(re.search(r"at least ([0-9]+)MB", fault)[1])
         assert megabytes < needed
         assert f"got {megabytes}MB" in fault
-        plan, megabytes = plan_memory(needed * MB, *arguments), needed
+        assert megabytes * SLACK < needed
+        plan_memory(needed * MB, *arguments)
+        # A tenth less is accepted: a worker may hold more the next time.
+        megabytes = math.ceil(needed / SLACK)
+        plan = plan_memory(megabytes * MB, *arguments)
         with pytest.raises(ConfigError):
-            plan_memory((needed - 1) * MB, *arguments)
+            plan_memory((megabytes - 2) * MB, *arguments)
     held = resident + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + 2 * num_edges * BYTES_PER_QUERY
     held += 2 * num_edges * row_bytes if plan.queries_in_memory else 0
     assert MIN_ROWS_PER_RANGE <= plan.rows_per_range <= most_rows
@@ -107,8 +113,8 @@ def test_what_comes_after_all_units_needs_the_room_of_partitions_and_no_more() -
     arguments = (2 * GB, 10**6, 1000 * GB, GB // 2)
 
     assert plan_room(*arguments, fewest=2, most=16, at_end=GB) == plan_room(*arguments, fewest=2, most=16)
-    with pytest.raises(ConfigError, match=r"expected at least 20\d\dMB"):
-        plan_room(*arguments, fewest=2, most=16, at_end=GB + 850 * MB)
+    with pytest.raises(ConfigError, match=r"expected at least 22\d\dMB"):
+        plan_room(*arguments, fewest=2, most=16, at_end=2 * GB)
 
 
 def test_known_edges_are_read_before_blocks_are_made() -> None:
@@ -170,7 +176,7 @@ def test_a_limit_below_what_is_held_is_refused(refused: Callable[[], object], ne
 
 
 @pytest.mark.parametrize(
-    ("held", "advice"), [(950 * MB, "raise it"), (300 * MB, r"raise it, take fewer negatives, .*")]
+    ("held", "advice"), [(950 * MB, "raise it"), (300 * MB, r"raise it, sample fewer edges, or leave out .*")]
 )
 def test_no_setting_helps_where_a_worker_holds_too_much_before_it_begins(held: int, advice: str) -> None:
     with pytest.raises(ConfigError, match=f"got 1000MB; {advice}$"):
