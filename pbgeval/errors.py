@@ -15,6 +15,7 @@ _TORCH_ADVICE = re.compile(r"( of which \S+ \w+ is free)\..*")  # torch appends 
 
 INCOMPLETE_STATUS = 75  # EX_TEMPFAIL: run again to go on
 OVERWRITE = "--overwrite (in Python: overwrite=True)"  # what messages of both interfaces advise
+MAX_MEMORY = "max_memory:"  # how faults begin that more memory mends: what a run has finished is kept
 FEWER_WORKERS = "fewer --workers (in Python: workers)"
 TRAIN_PATHS = "train_paths (for arrays: train=[...])"  # the same
 

@@ -49,6 +49,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config, config_of_dict, config_of_keys, load_config
 from pbgeval.config.loading import SCORER
 from pbgeval.errors import (
+    MAX_MEMORY,
     OVERWRITE,
     ConfigError,
     DataError,
@@ -169,7 +170,8 @@ def evaluate(
             main program, which workers do not run.
 
     Raises:
-        EvalError: all errors in the input, one per line; the output folder is left as it was.
+        EvalError: all errors in the input, one per line; the output folder is left as it was. If memory runs out, or
+            `max_memory` is passed, what is finished stays, and the next run goes on from it.
 
     Examples:
         >>> import pbgeval
@@ -204,7 +206,8 @@ def run_evaluation(
     if model is not None or edges is not None:
         return _evaluate_in_memory(check_in_memory(config, model, edges), launch)
     checked = check_config(config)  # that of a file, too: it may have been changed since
-    config = checked if config.source is None else config
+    if config.source is None or checked != config:
+        config = checked
     if is_worker_of_a_group() and (urls_of(config) or files_of_edges(config)):
         with _inputs_of_group(config, launch.output, launch.observer) as (inputs, team):
             report = _evaluate(inputs, launch, team)
@@ -431,10 +434,11 @@ def _evaluate(inputs: Inputs, launch: Launch, team: Team | None = None) -> Repor
     in_group = is_worker_of_a_group()
     team = team or (Team.join() if in_group else Team())
     is_first = team.rank_in_team == 0
-    protocol = make_protocol(inputs)
-    provenance = provenance_of(inputs)
-    if in_group:
-        with team.signs_of_life():
+    with team.signs_of_life() if in_group else nullcontext():
+        with team.together():
+            protocol = make_protocol(inputs)
+            provenance = provenance_of(inputs)
+        if in_group:
             provenance = _agreed(team, inputs, protocol, provenance)
     path = launch.output or _default_output(inputs.config, provenance)
     me = describe_process(host_name(), os.environ)
@@ -472,10 +476,12 @@ def _agreed(team: Team, inputs: Inputs, protocol: Protocol, provenance: dict[str
     Raises:
         EvalError: some have not: they share the work by what they have found.
     """
+    data = provenance["data"]
+    if not can_be_resumed(inputs):  # a function has another digest in each process
+        data = {**data, "model": {**data["model"], "digest": None}}
     found = {
         **provenance,
-        # A function has another digest in each process.
-        "data": {**provenance["data"], "model": provenance["data"]["model"] if can_be_resumed(inputs) else None},
+        "data": data,
         "save_topk": inputs.config.save_topk,
         "save_ranks": protocol.saves_ranks,
         "version": __version__,
@@ -485,10 +491,11 @@ def _agreed(team: Team, inputs: Inputs, protocol: Protocol, provenance: dict[str
         if len({*digests}) > 1:
             of_first = team.broadcast_object(found)
             if digests[team.rank_in_team] != digests[0]:
+                what = listed([*names_of_unlike([of_first, found])]) or "provenance"
+                me = f"worker {team.rank_in_team} on {host_name()}"
                 raise ConfigError(
-                    f"worker {team.rank_in_team} on {host_name()} has found other inputs than worker 0 "
-                    f"({listed([*names_of_unlike([of_first, found])])}); start all workers with the same config, "
-                    "options, files and version, once all hosts see the files"
+                    f"{me} has found inputs that differ from worker 0's ({what}); "
+                    "start all workers with the same config, options, files and version, once all hosts see the files"
                 )
     return team.broadcast_object(provenance)
 
@@ -543,7 +550,7 @@ def _work(work: Work, launch: Launch, output: OutputDirectory, team: Team) -> Re
     except EvalError as error:
         if not isinstance(error, IncompleteError):
             # What was done before this command is not lost, nor what a run can go on from with more memory.
-            if goes_on or all(fault.startswith("max_memory:") for fault in error.faults):
+            if goes_on or all(fault.startswith(MAX_MEMORY) for fault in error.faults):
                 _keep_or_release(output)
             else:
                 output.release()

@@ -197,7 +197,7 @@ class Team:
         return team
 
     def _num_sharing(self) -> tuple[int, int]:
-        """Return how many workers may run on this one's cores, and how many its host has: more if cores are bound."""
+        """Return how many workers may run on this one's cores, and how many its host has: as many, or more."""
         host, mine = host_name(), cores()
         of_host = [theirs for its_host, theirs in self.gather_objects((host, mine)) if its_host == host]
         shared = Counter(core for theirs in of_host for core in theirs)

@@ -235,7 +235,7 @@ def refuse_unknown(
         buckets: the folder with `unknown.tsv`.
         known: the dictionary.
         engine: with the tables of the dictionary, to find the nearest known name; None: it is not sought.
-        warnings: about the files, that have not been shown: a header that is read as an edge has unknown names.
+        warnings: about the file, not shown yet, that may say why: a header that is read as an edge, for example.
 
     Raises:
         DataError: there are such edges; it names the most frequent unknown name, and the nearest known one.

@@ -12,7 +12,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.errors import ConfigError
+from pbgeval.errors import MAX_MEMORY, ConfigError
 from pbgeval.inputs.dispatch import Partition, PartitionCache
 from pbgeval.inputs.opening import Inputs
 from pbgeval.notation import ENDS, Bucket, T
@@ -288,7 +288,8 @@ def check_held(limit: int, anonymous: int) -> None:
     """
     if anonymous > limit:
         raise ConfigError(
-            f"max_memory: a worker holds {_megabytes(anonymous)}MB, got {limit // 10**6}MB; raise it and run again"
+            f"{MAX_MEMORY} a worker holds {_megabytes(anonymous)}MB, got {limit // 10**6}MB; "
+            "raise it, and run the same command again to resume"
         )
 
 
@@ -304,7 +305,7 @@ def _check_limit(limit: int | None, num_bytes: int, purpose: str, resident: int,
     """
     if limit is not None and limit < num_bytes:
         raise ConfigError(
-            f"max_memory: expected at least {_megabytes(least_limit(num_bytes))}MB {purpose} here (a worker holds "
+            f"{MAX_MEMORY} expected at least {_megabytes(least_limit(num_bytes))}MB {purpose} here (a worker holds "
             f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it"
             f"{f', {advice}' if limit > least_limit(resident) else ''}"
         )

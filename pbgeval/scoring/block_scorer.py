@@ -206,7 +206,7 @@ class ScorerComparator:
             return query_QD.new_zeros(0)
         hidden, query_Q = _unpacked(query_QD.long())
         candidate_Q = candidate_QD[:, 0].long()
-        found_Q = self._asked(self.by_rows.paired_scores, hidden, query_Q, candidate_Q, (len(candidate_Q),))
+        found_Q = self._scores_by(self.by_rows.paired_scores, hidden, query_Q, candidate_Q, (len(candidate_Q),))
         found_Q = found_Q.to(query_QD.device, query_QD.dtype)
         _refuse_nan(found_Q, hidden, query_Q, candidate_Q)
         return found_Q
@@ -238,9 +238,9 @@ class ScorerComparator:
 
     def _ask(self, hidden: Side, query_Q: Columns, candidate_C: Tensor) -> Tensor:
         shape = query_Q[0].numel(), candidate_C.numel()
-        return self._asked(self.scorer.scores, hidden, query_Q, candidate_C, shape)
+        return self._scores_by(self.scorer.scores, hidden, query_Q, candidate_C, shape)
 
-    def _asked(
+    def _scores_by(
         self, score: Callable[..., object], hidden: Side, query_Q: Columns, candidate_N: Tensor, shape: tuple[int, ...]
     ) -> Tensor:
         """Return what a function of the model says of a block, or of pairs."""

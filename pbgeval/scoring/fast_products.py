@@ -305,7 +305,7 @@ def grid_sums(
         with_squares: False: squares are not read.
     """
     is_worth_it = _grid_sums.is_worth_compiling(row_P.numel() * x_ND.shape[-1], JIT_MIN_NUMBERS)
-    if not (is_worth_it and are_for_loops(x_ND) and are_for_loops(y_ND)):
+    if not (is_worth_it and _are_prepared(x_ND) and _are_prepared(y_ND)):
         x_PD, y_PD = _on_grid(x_ND[row_P]), _on_grid(y_ND[other_P])
         return (x_PD * y_PD).sum(-1), x_PD.square().sum(-1), y_PD.square().sum(-1)
     sums_3P = np.empty((3, row_P.numel()), np.float64)
@@ -348,9 +348,14 @@ def _grid_sums(x_rows, y_rows, shifts, with_squares, sums_3P):  # type: ignore[n
         sums_3P[0, pair], sums_3P[1, pair], sums_3P[2, pair] = products, squares_x, squares_y
 
 
+def _are_prepared(x_ND: Tensor) -> bool:
+    """Tell whether loops over grids take rows: prepared ones are float32."""
+    return are_for_loops(x_ND) and x_ND.dtype is torch.float32
+
+
 def grid_rows(x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return rows (..., D) on their grids, their squared lengths, and those of what the grids left out, all float64."""
-    if not (are_for_loops(x_ND) and _grid_rows.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
+    if not (_are_prepared(x_ND) and _grid_rows.is_worth_compiling(x_ND.numel(), JIT_MIN_NUMBERS)):
         on_grid_ND = _on_grid(x_ND)
         return on_grid_ND, on_grid_ND.square().sum(-1), (x_ND - on_grid_ND).square().sum(-1)
     rows_ND = x_ND.flatten(0, -2)
@@ -396,8 +401,8 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
     """Score a block with the cheapest product whose error bounds hold.
 
     Args:
-        queries: (..., K, L + 1).
-        candidates: (..., C, L).
+        queries: (B, K, L + 1).
+        candidates: (B, C, L).
         values: whether the scores must be values, to be reported.
     """
     operands = None if values else operands_of(queries, candidates)

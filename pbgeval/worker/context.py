@@ -109,6 +109,9 @@ class WorkerContext:
     scratch: ScratchFolder  # shared by all workers of the run
     evaluated: EvaluatedRows  # of the round in hand, where edges are sampled
     time_use: TimeUse
+    # A digest of all workers' kernels, which decide the last bits of scores; empty if ranks are exact. Names of rounds
+    # in the journal end in it: units that other kernels have scored are computed again.
+    scored_by: str = ""
     devices: str = ""  # of all workers, in a line
     num_sharing_gpu: int = 1  # workers on this worker's GPU
     pool_share: float = 1.0  # of the scores of the round in hand that enter the pools

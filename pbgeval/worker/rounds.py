@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 
@@ -11,7 +10,6 @@ import torch
 from attrs import define, evolve, frozen
 
 from pbgeval.cluster.resources import resident_bytes
-from pbgeval.config.precision import precision_of
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, kept_rows
@@ -22,7 +20,6 @@ from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
 from pbgeval.results.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.storage.json_files import digest_of
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.record import Record
@@ -142,9 +139,6 @@ class Rounds:
     context: WorkerContext  # of the round in hand, or the latest
     record: Record
     sampling: Sampling | None  # None: all edges are evaluated
-    # A digest of all workers' kernels, whose last bits scores have; empty if ranks are exact. Units that were scored by
-    # other kernels are not gone on from.
-    kernels: str
 
     @classmethod
     def plan(cls, context: WorkerContext, record: Record) -> Rounds:
@@ -152,9 +146,7 @@ class Rounds:
         sampling = plan_sampling(context)
         if sampling is None:
             context = evolve(context, held_bytes=bytes_of_pools(context.inputs, context.work.protocol))
-        kernels = sorted({*context.team.gather_objects(json.dumps(context.kernels.fingerprint, sort_keys=True))})
-        is_exact = precision_of(context.inputs.config) == "exact"
-        return cls(context, record, sampling, "" if is_exact else digest_of({"kernels": kernels})[:8])
+        return cls(context, record, sampling)
 
     def __iter__(self) -> Iterator[WorkerContext]:
         """Begin a round, whose edges the caller ranks, until no further one is needed; every worker takes part."""
@@ -165,7 +157,7 @@ class Rounds:
             # Which rows a round adds depends on the rounds before it: 1, 4 is not 1, 2, 3, 4.
             path = (number,) if self.sampling is None else (*self.sampling.rounds, number)
             name = f"round-{'-'.join(map(str, path))}"
-            journal = RunJournal(self.context.journal.journal, f"{name}{self.kernels and f'-{self.kernels}'}/")
+            journal = RunJournal(self.context.journal.journal, f"{name}{self.context.scored_by}/")
             self.context = context = evolve(self.context, journal=journal)
             if self.sampling is not None:
                 self.sampling = sampling = evolve(self.sampling, rounds=path)

@@ -5,6 +5,7 @@ Numerics never see the config and distribution never sees numerics: this module 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -30,7 +31,7 @@ from pbgeval.cluster.resources import (
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig
 from pbgeval.config.precision import precision_of, why_not_exact
-from pbgeval.errors import EvalError
+from pbgeval.errors import ConfigError, EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import paths_of_training
 from pbgeval.inputs.opening import Inputs
@@ -53,6 +54,7 @@ from pbgeval.scoring.block_scorer import (
 )
 from pbgeval.scoring.full_precision import CallerSettings, full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
+from pbgeval.storage.json_files import digest_of
 from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.text import plural
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_new
@@ -82,6 +84,7 @@ from pbgeval.worker.sweep import do_sweep, range_of_name
 MAX_MULTIPLICATIONS_OF_ONE_THREAD = 1 << 25  # some milliseconds
 MULTIPLICATIONS_PER_OWN_SCORE = 1 << 10  # a guess for models that are asked for their scores
 LEASE = "lease"  # a file of the scratch folder, which is there as long as the others are
+SECONDS_TO_SEE = 60.0  # from a file's making on one host until all others see it
 BYTES_OF_RUN = 16 << 20  # that a worker holds before it begins and a process that plans does not: it was up to 6 MB
 
 
@@ -225,7 +228,9 @@ def _set_up(work: Work, team: Team, caller_settings: CallerSettings) -> Iterator
             make_folder(work.journal_path)
             write_new(context.scratch.path / LEASE, [team.nonce.encode()])
             work.claim.check()  # before anybody trusts the lease
-    context = _with_devices(context, caller_settings)
+    with collectively(team):
+        _wait_for(context.scratch.path / LEASE)
+    context = _with_devices(_with_kernels(context), caller_settings)
     try:
         yield context
     except FileNotFoundError:
@@ -264,6 +269,43 @@ def _context(work: Work, team: Team, caller_settings: CallerSettings) -> WorkerC
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
     )
+
+
+def _wait_for(lease: Path) -> None:
+    """Wait until this host sees what worker 0 has made; a file system that hosts share may take a while.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    until = time.monotonic() + SECONDS_TO_SEE
+    while not lease.exists():
+        if time.monotonic() > until:
+            raise ConfigError(
+                f"{lease.parent}: {host_name()} does not see this folder of worker 0; give all workers the same "
+                "output, on a file system that all hosts share"
+            )
+        time.sleep(0.1)
+
+
+def _with_kernels(context: WorkerContext) -> WorkerContext:
+    """Take units that other kernels have scored out of the journal, unless ranks are exact. Every worker calls it."""
+    if precision_of(context.inputs.config) == "exact":
+        return context
+    kernels = {*context.team.gather_objects(json.dumps(context.kernels.fingerprint, sort_keys=True))}
+    scored_by = f"-{digest_of({'kernels': sorted(kernels)})[:8]}"
+    with collectively(context.team):
+        journal, num_units = context.journal.journal, 0
+        for entry in journal.entries() if context.team.rank_in_team == 0 else ():
+            for units, _ in journal.readable([entry]):
+                if not units[0].partition("/")[0].endswith(scored_by):
+                    journal.remove(entry)
+                    num_units += len(units)
+        if num_units:
+            context.work.observer.warn(
+                f"{plural(num_units, 'unit')} of the earlier run had scores of other kernels (another processor, GPU "
+                "or version of torch), whose last bits may differ; computed again"
+            )
+    return evolve(context, scored_by=scored_by)
 
 
 def _is_small(work: Work) -> bool:

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pbgeval import edge_scorer, evaluate, evaluate_triples
+from pbgeval import edge_scorer, evaluate, evaluate_triples, evaluation
 from pbgeval.config import load_config
-from pbgeval.errors import EvalError
-from pbgeval.worker import journal
+from pbgeval.errors import EvalError, StorageError
+from pbgeval.worker import journal, run
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import metrics_of
@@ -70,8 +70,51 @@ def test_workers_that_have_found_other_inputs_refuse_to_begin(tmp_path: Path, wh
     told = [(case.root / f"told-{rank}").read_text(encoding="utf-8") for rank in "01"]
     assert told[0] == told[1]
     assert told[0].startswith("worker 1 on ")
-    assert f" has found other inputs than worker 0 ({named}" in told[0]
+    assert f" has found inputs that differ from worker 0's ({named}" in told[0]
     assert not (tmp_path / "output" / "metrics.json").exists()
+
+
+def _with_own_folder(case: TinyCase, output: Path) -> None:
+    os.chdir(case.root)
+    rank = os.environ["RANK"]
+    run.SECONDS_TO_SEE = 0.5
+    try:
+        evaluate(load_config(case.config), output=output / rank, device="cpu")
+    except EvalError as error:
+        (case.root / f"told-{rank}").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+
+
+def test_workers_that_do_not_share_the_output_are_refused(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case")
+
+    join(start_workers(2, 1, _with_own_folder, case, tmp_path))
+
+    told = [(case.root / f"told-{rank}").read_text(encoding="utf-8") for rank in "01"]
+    assert told[0] == told[1]
+    assert told[0].startswith(f"EvalError: {tmp_path / '1'}/")  # no run that would go on
+    assert (
+        "does not see this folder of worker 0; give all workers the same output, on a file system that all" in told[0]
+    )
+
+
+def _alone_damaged(case: TinyCase, output: Path) -> None:
+    os.chdir(case.root)
+    rank = os.environ["RANK"]
+    if rank == "1":
+        evaluation.provenance_of = lambda _: (_ for _ in ()).throw(StorageError("edges_0_0.h5: damaged here"))
+    try:
+        evaluate(load_config(case.config), output=output, device="cpu")
+    except EvalError as error:
+        (case.root / f"told-{rank}").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+
+
+def test_a_fault_of_one_worker_is_told_by_all(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case")
+
+    join(start_workers(2, 1, _alone_damaged, case, tmp_path / "output"))
+
+    told = [(case.root / f"told-{rank}").read_text(encoding="utf-8") for rank in "01"]
+    assert told == ["EvalError: edges_0_0.h5: damaged here"] * 2
 
 
 def _sampled(output: Path) -> None:

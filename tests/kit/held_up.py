@@ -33,7 +33,7 @@ def write_case(folder: Path) -> TinyCase:
     return case
 
 
-def evaluate(case: TinyCase, output: Path, candidates: str, *overrides: str) -> Done:
+def evaluate(case: TinyCase, output: Path, candidates: str, *overrides: str, is_quiet: bool = True) -> Done:
     by_time = ["time_window=1", "time_bin=2"]
     more = {
         "all": ["breakdowns=relation,time", "save_topk=2", "known_until=query", *by_time],
@@ -43,7 +43,7 @@ def evaluate(case: TinyCase, output: Path, candidates: str, *overrides: str) -> 
     train = [f"train_paths={case.root / 'edges'}", *more[candidates]]
     hidden = f"relation_prediction={candidates != 'sampled'}"
     known = flags([f"candidates={candidates}", hidden, "save_ranks=True", *train, *overrides])
-    return run_command(case, "--workers", "1", "--quiet", "--output", str(output), *known)
+    return run_command(case, "--workers", "1", *["--quiet"] * is_quiet, "--output", str(output), *known)
 
 
 @contextmanager

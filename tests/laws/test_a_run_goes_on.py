@@ -216,25 +216,37 @@ def test_only_where_files_of_ranks_are_not_as_they_were_all_units_are_computed_a
     assert results_of(tmp_path / "whole") == results_of(output)
 
 
-@pytest.mark.parametrize(("precision", "num_units"), [("float32", 4), ("exact", 2)])
+TOLD = "of the earlier run had scores of other kernels"
+
+
+@pytest.mark.parametrize("precision", ["float32", "exact"])
+@pytest.mark.parametrize("candidates", ["partition", "all"])
 def test_units_that_other_kernels_have_scored_count_only_where_ranks_are_exact(
-    precision: str, num_units: int, case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    candidates: str, precision: str, case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last bits of their scores may differ, so true scores would be compared with those of another machine."""
+    """The last bits of their scores may differ; and ranks of edges are those of the latest run, units of none other."""
     settings = f"precision={precision}", "relation_prediction=False"
-    assert units_until(case, tmp_path / "whole", 0, *settings) == (0, 4)
-    output, check = tmp_path / "output", run.check_kernels
+    whole, output, check = tmp_path / "whole", tmp_path / "output", run.check_kernels
+    module, name = (sweep, "rank") if candidates == "all" else (unit_passes, "bucket_pass")
+    assert evaluate(case, whole, candidates, *settings).printed == ""
 
     def elsewhere(*arguments: Any, **others: Any) -> Any:
         report = check(*arguments, **others)
         return evolve(report, fingerprint=report.fingerprint | {"device": "another"})
 
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "check_kernels", elsewhere)
-        assert units_until(case, output, 3, *settings) == (75, 3)
-
-    assert (0, num_units) == units_until(case, output, 0, *settings)
-    assert results_of(tmp_path / "whole") == results_of(output)
+    saved = []
+    last = 2 if (candidates, precision) == ("partition", "exact") else 3  # two of four units are left
+    for of_kernels, stop in ((check, 3), (elsewhere, last)):
+        with monkeypatch.context() as patch, short_of_memory(module, name, stop):
+            patch.setattr(run, "check_kernels", of_kernels)
+            done = evaluate(case, output, candidates, *settings, is_quiet=False)
+        assert (done.status, TOLD in done.err) == (75, precision == "float32" and bool(saved))
+        saved.append(journaled_units(output))
+    assert saved[0]
+    assert saved[0] < saved[1] if precision == "exact" else saved[1] and saved[0].isdisjoint(saved[1])
+    done = evaluate(case, output, candidates, *settings, is_quiet=False)
+    assert (done.status, TOLD in done.err) == (0, precision == "float32")
+    assert results_of(whole) == results_of(output)
 
 
 def test_a_run_that_passes_its_limit_of_memory_goes_on_with_more(
@@ -245,7 +257,10 @@ def test_a_run_that_passes_its_limit_of_memory_goes_on_with_more(
     with monkeypatch.context() as patch:
         patch.setattr(so_far, "anonymous_bytes", lambda: next(held))
         done = evaluate(case, output, "partition", "max_memory=30GB")
-    assert (done.status, "a worker holds 31000MB, got 30000MB; raise it and run again" in done.err) == (1, True)
+    assert (
+        done.status,
+        "a worker holds 31000MB, got 30000MB; raise it, and run the same command again to resume" in done.err,
+    ) == (1, True)
 
     num_saved = len(journaled_units(output))
     assert num_saved > 0

@@ -163,5 +163,8 @@ def test_a_worker_that_passes_its_limit_ends(candidates: str, tmp_path: Path, mo
     monkeypatch.setattr(f"pbgeval.worker.{module}.anonymous_bytes", lambda: 31 * 10**9)
     config = load_config(case.config, [f"candidates={candidates}", "max_memory=30GB"])
 
-    with pytest.raises(EvalError, match=r"^max_memory: a worker holds 31000MB, got 30000MB; raise it and run again$"):
+    with pytest.raises(
+        EvalError,
+        match=r"^max_memory: a worker holds 31000MB, got 30000MB; raise it, and run the same command again to resume$",
+    ):
         evaluate(config, output=tmp_path / "output", workers=1, device="cpu")
