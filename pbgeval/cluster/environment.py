@@ -80,7 +80,7 @@ def advice_on_restarts(environment: Environment) -> list[str]:
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or restarts == "0":
         return []
     return [
-        f"torchrun may restart workers ({restarts} times), but its restarts fail while they share its store; "
+        f"torchrun may restart workers ({restarts} times), but its restarts may fail while they share its store; "
         "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before torchrun"
     ]
 

@@ -240,11 +240,10 @@ def with_memory(
         ConfigError: `max_memory` is too small; says how much is needed.
     """
     num_sharing = num_local if device.type == "cpu" else -(-num_local // max(torch.cuda.device_count(), 1))
+    expected = expected_memory(inputs, protocol, resident, device, num_sharing=num_sharing, num_threads=num_threads)
     return evolve(
         plan,
-        memory_bytes=expected_memory(
-            inputs, protocol, resident, device, num_sharing=num_sharing, num_threads=num_threads
-        ),
+        memory_bytes=min(expected, inputs.config.max_memory_bytes or expected),  # a limit holds, or ends the run
         read_bytes=_read_bytes(inputs, protocol, resident, device, num_sharing, num_threads),
     )
 
