@@ -99,7 +99,7 @@ FROM_REL_TO = 'SELECT * FROM (VALUES (1, 2, 3)) t("from", rel, "to")'
 BY_NAME = [
     fault(
         "{root}/edges.tsv: 3 of 53 edges have names that are not in {root}/entity (1 unknown entity and 1 unknown "
-        "relation, for example entity 'new' of type user); correct the names, or leave these edges out with unknown = "
+        "relation, for example entity 'new' of type user); correct the names, or leave these edges out with unknown="
         "'skip' (-p unknown=skip); the columns are read as head, relation, tail (edge_columns changes this)",
         lambda root: (root / "edges.tsv").write_text((root / "edges.tsv").read_text() + UNKNOWN),
         world=NAMED,
