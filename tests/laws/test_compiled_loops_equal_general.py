@@ -162,7 +162,7 @@ def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
 ) -> None:
     monkeypatch.setattr(cpu_backend, "MAX_OPEN", 37)
-    monkeypatch.setattr(cpu_backend, "relative_error", lambda _: 1e9)  # so the loop decides nothing
+    monkeypatch.setattr(cpu_counting, "relative_error", lambda _: 1e9)  # so the loop decides nothing
     monkeypatch.setattr(
         cpu_backend, "limits", lambda _, true, *__: (true.value_Q + torch.inf, true.value_Q - torch.inf)
     )
