@@ -471,10 +471,10 @@ def _evaluate(inputs: Inputs, launch: Launch, team: Team | None = None) -> Repor
 
 
 def _agreed(team: Team, inputs: Inputs, protocol: Protocol, provenance: dict[str, Any]) -> dict[str, Any]:
-    """Return worker 0's provenance, once all workers of a group have found the same inputs, each for itself.
+    """Return worker 0's provenance, after checking that all workers of a group have opened the same inputs.
 
     Raises:
-        EvalError: some have not: they share the work by what they have found.
+        EvalError: some have not. Each takes its share of the work from what it has opened.
     """
     data = provenance["data"]
     if not can_be_resumed(inputs):  # a function has another digest in each process

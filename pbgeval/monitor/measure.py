@@ -376,8 +376,8 @@ def _relation(
         return Relation(model.relation(of.lhs, of.rhs, caller_settings), policy, torch.float64)
     if isinstance(model, ModelTensors) and not schema.dynamic and model.operators.get((index, Side.LHS)):
         raise DataError(
-            f"operators[{index}, Side.LHS]: expected none, as operators act on the rhs where relations are not "
-            "dynamic; give them for Side.RHS (num_dynamic_relations: for both sides)"
+            f"operators[{index}, Side.LHS]: this would have no effect, because relations that are not dynamic act on "
+            "right entities only; use Side.RHS, or set num_dynamic_relations for operators on both sides"
         )
     dtype = torch.float64 if protocol.is_exact else torch.float32
     return Relation(

@@ -790,7 +790,7 @@ def test_tensors_that_do_not_fit_the_schema_are_the_loop_s_fault() -> None:
         (ModelTensors(tensors.tables, {(0, Side.RHS): {"diagonal": torch.ones(5)}}), r"got \(5,\)"),
         (
             ModelTensors(tensors.tables, {(0, side): {"diagonal": torch.ones(6)} for side in ENDS}),
-            r"operators\[0, Side.LHS\]: expected none, as operators act on the rhs where relations are not dynamic",
+            r"operators\[0, Side.LHS\]: this would have no effect, because relations that are not dynamic act on right",
         ),
         (
             ModelTensors({("e", at): torch.randn(5, 6) for at in (0, 1)}, tensors.operators),
